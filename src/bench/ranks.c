@@ -50,6 +50,7 @@ static esper_status measure(esper_network *network, int n_steps, ranks_times *ti
     ranks_times times;
 
     assert(n_steps > 0);
+    network->budget = 0; /* as many steps as it takes */
     for (int i = -WARM_STEPS; i < n_steps; i++) {
         ESPER_TRY(time_step(network, &times));
         if (i < 0)

@@ -45,6 +45,7 @@ static esper_status time_steps(esper_network *network, int n_warm, double least,
     int n = 0;
 
     assert(n_warm >= 0 && least >= 0.0);
+    network->budget = 0; /* as many steps as it takes */
     for (int i = 0; n < MAX_STEPS && (n < LEAST_STEPS || spent < least); i++) {
         double began;
 

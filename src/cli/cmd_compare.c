@@ -212,7 +212,7 @@ static esper_status check_settings(const esper_compare *compare)
 
     use.deciders = 0;
     for (int i = 0; i < compare->n_lines; i++)
-        if (compare->lines[i].kind == ESPER_COMPARE_GROWN)
+        if (compare->lines[i].kind == ESPER_COMPARE_GROWN || compare->lines[i].kind == ESPER_COMPARE_SEARCH)
             use.deciders |= compare->lines[i].file[0] != '\0' ? ESPER_CONFIG_BY_LEARNED
                                                               : esper_settings_decider(compare->lines[i].name);
     return esper_settings_check(&compare->config, &compare->config, &use, &log);
@@ -245,15 +245,17 @@ const esper_command esper_command_compare = {
     .summary = "growing against controls, over several seeds",
     .help =
         "Trains the task in several ways, each with the same seeds, and prints test accuracy with its spread, size and\n"
-        "cost: at equal epochs, and for static networks also at the training FLOPs of the grown one. Differences are\n"
-        "paired by seed, with 95 % intervals. A page with accuracy against parameters is written into DIR.\n\n"
+        "cost. All spend the same FLOPs of training: --flops, or what --epochs cost the host. Differences are paired\n"
+        "by seed, with 95 % intervals. A page with accuracy against parameters is written into DIR.\n\n"
         "  --policies LIST  what to compare, separated by commas\n"
-        "                   (default: none,random,heuristic,static-final,static-equal)\n"
+        "                   (default: none,random,heuristic,halving,static-final,static-equal)\n"
         "                     none, or static      the static host\n"
         "                     heuristic, random, scripted, command\n"
         "                                          the host, grown by that policy\n"
         "                     FILE, or RUN         the host, grown by a policy that `esper learn` made: its file, or that\n"
         "                                          run: a directory, the beginning of its name, or 'last'\n"
+        "                     halving              the best of 16 static networks drawn by chance from all sets of seeds\n"
+        "                                          below max_params, found by successive halving\n"
         "                     static-final         the network that growing ended with, trained from scratch\n"
         "                     static-equal         a wider static host of about as many parameters\n"
         "                   The last two follow heuristic, or else the first policy in the list that grows; static-final\n"

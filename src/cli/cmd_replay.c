@@ -37,6 +37,8 @@ static esper_status read_checkpoint(const char *path, original *self)
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
     self->task = checkpoint.task;
     self->config = checkpoint.config;
+    if (strcmp(self->config.policy, esper_policy_halving.name) == 0)
+        self->config.plant[0] = '\0'; /* it finds them again */
     status = esper_checkpoint_mark(&checkpoint, &self->cursor, &self->budget, &self->weights);
     if (status == ESPER_OK && !esper_checkpoint_has_growth(&checkpoint))
         status = ESPER_FAIL(ESPER_E_CONFIG,

@@ -163,6 +163,8 @@ static void write_command(command_line *line, const esper_compare *compare, cons
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         if (esper_config_why_not(config, i, &use, &instead) != NULL)
             continue;
+        if (resume && use.deciders == ESPER_CONFIG_BY_SEARCH && strcmp(esper_config_key_at(i)->name, "plant") == 0)
+            continue; /* it has been found */
         esper_config_flag_name(esper_config_key_at(i)->name, flag);
         esper_config_value_text(config, i, value);
         snprintf(line->texts[i], sizeof(line->texts[i]), "%s=%s", flag, value);

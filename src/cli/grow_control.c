@@ -3,9 +3,11 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/status.h"
+#include "policy/policy.h"
 #include "run/checkpoint.h"
 #include "ui/progress.h"
 #include "ui/report.h"
@@ -76,6 +78,8 @@ static esper_status derive_config(const char *grown, const esper_config *asked, 
     esper_checkpoint_fini(&checkpoint);
     for (int i = 0; emptied[i] != NULL; i++)
         ESPER_TRY(esper_config_set(&self->config, emptied[i], "", &by_flag));
+    if (strcmp(self->config.policy, esper_policy_halving.name) == 0) /* those that it found */
+        ESPER_TRY(esper_config_set(&self->config, "plant", "", &by_flag));
     ESPER_TRY(esper_config_set(&self->config, "policy", "none", &by_flag));
     ESPER_TRY(esper_config_set(&self->config, "run_dir", self->dir, &by_flag));
     return pass_on(asked, &self->config);

@@ -113,6 +113,8 @@ static int fail(esper_status status)
         fprintf(stderr, "esper: rank %d: %s\n", own_rank, esper_last_error());
     else
         fprintf(stderr, "esper: %s\n", esper_last_error());
+    if (status == ESPER_E_STOPPED)
+        return ESPER_EXIT_STOPPED;
     return status == ESPER_E_CONFIG || status == ESPER_E_ARG ? ESPER_EXIT_USAGE : ESPER_EXIT_FAILED;
 }
 

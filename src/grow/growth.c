@@ -69,22 +69,25 @@ static esper_status check_birth(const esper_config *config, esper_topology topol
 {
     const char *birth = esper_birth_name((int)config->birth);
     bool by_rules = config->policy_cmd[0] == '\0' && strcmp(config->policy, esper_policy_heuristic.name) == 0;
+    bool by_trials = config->policy_cmd[0] == '\0' && strcmp(config->policy, esper_policy_trials.name) == 0;
+    uint32_t usual = config->blueprints[0] == '\0' ? esper_trial_usual(topology) : 0;
     int n_known = 0, n_tried = 0;
 
     for (int i = 1; i < ESPER_POLICY_BLUEPRINTS; i++) {
         const esper_blueprint *blueprint = esper_policy_blueprint(topology, i);
 
         n_known += blueprint != NULL && (blueprint->births >> config->birth & 1u) != 0;
+        if (by_trials && blueprint != NULL && (usual >> i & 1u) != 0)
+            n_tried += (int)(blueprint->births >> config->birth & 1u);
     }
-    for (int i = 0; i < rules->n_rotation; i++)
+    for (int i = 0; i < rules->n_rotation && !(by_trials && usual != 0); i++)
         n_tried += (int)(esper_policy_blueprint(topology, rules->rotation[i])->births >> config->birth & 1u);
     if (n_known == 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: no %s blueprint can be born so", birth,
                           esper_topology_name(topology));
-    if (by_rules && n_tried == 0)
-        return ESPER_FAIL(ESPER_E_CONFIG,
-                          "birth = %s: nothing that the heuristic tries can be born so: give --blueprints layer",
-                          birth);
+    if ((by_rules || by_trials) && n_tried == 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: nothing that %s can be born so: give --blueprints layer", birth,
+                          by_rules ? "the heuristic tries" : "is tried");
     if (config->birth == ESPER_CONFIG_BIRTH_COPY && esper_policy_is_file(config->policy))
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = copy: a learned policy does not know the blueprint `layer`");
     return ESPER_OK;
@@ -119,7 +122,7 @@ const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GRO
     int n;
 
     text[0] = '\0';
-    if (config->epochs >= least)
+    if (config->epochs >= least || (config->length == ESPER_CONFIG_LENGTH_FLOPS && config->flops > 0.0))
         return text;
     n = snprintf(
         text, ESPER_GROWTH_HINT_CHARS,

@@ -46,7 +46,7 @@ esper_status growth_next_entry(esper_growth *growth, int source, const esper_log
 }
 
 /* What makes two entries of one source the same deed. */
-static bool is_same_deed(const esper_log_entry *a, const esper_log_entry *b)
+static bool is_same_deed(const esper_growth *growth, const esper_log_entry *a, const esper_log_entry *b)
 {
     if (a->source == ESPER_LOG_GOVERNOR)
         return a->governor.action == b->governor.action && a->governor.reason == b->governor.reason &&
@@ -57,6 +57,8 @@ static bool is_same_deed(const esper_log_entry *a, const esper_log_entry *b)
     if (a->source == ESPER_LOG_TRIAL)
         return a->trial.fork == b->trial.fork && a->trial.blueprint == b->trial.blueprint &&
                a->trial.n_steps == b->trial.n_steps && strcmp(a->slot, b->slot) == 0;
+    if (!growth->deciding.tries)
+        return true; /* a decision was taken from the log */
     return a->decision.op == b->decision.op && a->decision.blueprint == b->decision.blueprint &&
            strcmp(a->slot, b->slot) == 0;
 }
@@ -77,7 +79,7 @@ esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *ent
                           "epoch %d, step %" PRIu64 ": the weights are %016" PRIx64 ", and entry %" PRIu64
                           " of the log says %016" PRIx64,
                           entry->epoch, entry->step, entry->weights, logged->number, logged->weights);
-    if (!is_same_deed(entry, logged))
+    if (!is_same_deed(growth, entry, logged))
         return ESPER_FAIL(ESPER_E_STATE, "epoch %d, step %" PRIu64 ": %s, and entry %" PRIu64 " of the log says %s",
                           entry->epoch, entry->step, describe(entry, ours, sizeof(ours)), logged->number,
                           describe(logged, theirs, sizeof(theirs)));

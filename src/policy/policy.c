@@ -10,13 +10,8 @@
 #include "policy/pack.h"
 
 static const esper_policy_ops *const policies[] = {
-    &esper_policy_trials,
-    &esper_policy_none,
-    &esper_policy_heuristic,
-    &esper_policy_random,
-    &esper_policy_scripted,
-    &esper_policy_command,
-    &esper_policy_learned,
+    &esper_policy_none,    &esper_policy_heuristic, &esper_policy_random,  &esper_policy_scripted,
+    &esper_policy_command, &esper_policy_halving,   &esper_policy_learned, &esper_policy_trials,
     NULL,
 };
 
@@ -40,7 +35,7 @@ esper_status esper_policy_find(const char *name, const esper_policy_ops **ops_ou
         strncat(names, i == 0 ? "" : ", ", sizeof(names) - strlen(names) - 1);
         strncat(names, policies[i]->name, sizeof(names) - strlen(names) - 1);
     }
-    return ESPER_FAIL(ESPER_E_ARG, "no policy is called '%s'%s There are %s (by its file or its run)", name,
+    return ESPER_FAIL(ESPER_E_ARG, "no policy is called '%s'%s There are %s (learned: by its file or its run)", name,
                       suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names);
 }
 

@@ -53,7 +53,7 @@ struct esper_policy {
     const esper_policy_ops *ops;
 };
 
-/* All policies, NULL at the end: trials, none, heuristic, random, scripted, command, learned. */
+/* All policies, NULL at the end: none, heuristic, random, scripted, command, halving, learned, trials. */
 const esper_policy_ops *const *esper_policy_list(void);
 
 /* E_ARG with the nearest name and all there are when there is none of that name. */
@@ -80,7 +80,7 @@ size_t       esper_policy_pack_bytes(const esper_policy *policy);
 void         esper_policy_pack(const esper_policy *policy, void *memory);
 esper_status esper_policy_unpack(esper_policy *policy, const void *memory, size_t bytes);
 
-extern const esper_policy_ops esper_policy_trials, esper_policy_none, esper_policy_heuristic, esper_policy_random, esper_policy_scripted,
-    esper_policy_command, esper_policy_learned;
+extern const esper_policy_ops esper_policy_none, esper_policy_heuristic, esper_policy_random, esper_policy_scripted,
+    esper_policy_command, esper_policy_halving, esper_policy_learned, esper_policy_trials;
 
 #endif

@@ -333,7 +333,7 @@ static esper_status unpack(esper_policy *policy, const void *memory, size_t byte
     trials_memory found;
 
     if (bytes != sizeof(found))
-        return ESPER_FAIL(ESPER_E_FORMAT, "trials remember %zu bytes, not %zu", sizeof(found), bytes);
+        return ESPER_FAIL(ESPER_E_FORMAT, "%zu bytes, where trials remember %zu", bytes, sizeof(found));
     memcpy(&found, memory, sizeof(found));
     if (!(found.spent >= 0.0 && found.n_steps >= 0.0) || isnan(found.next))
         return ESPER_FAIL(ESPER_E_FORMAT, "trials remember what cannot be");

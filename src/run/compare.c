@@ -12,6 +12,7 @@
 #include "base/suggest.h"
 #include "policy/learned.h"
 #include "policy/policy.h"
+#include "run/single.h"
 #include "slot/slots.h"
 
 enum { LIST_CHARS = 4096, MAX_STEM_CHARS = 24 };
@@ -85,7 +86,8 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
     else if (strcmp(word, name_static) == 0 || strcmp(word, esper_policy_none.name) == 0)
         set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
     else if (find_policy(word) != NULL)
-        set_line(line_out, word, ESPER_COMPARE_GROWN);
+        set_line(line_out, word,
+                 find_policy(word) == &esper_policy_halving ? ESPER_COMPARE_SEARCH : ESPER_COMPARE_GROWN);
     else if (!esper_policy_is_file(word) && !esper_run_policy_is_named(word))
         return fail_line(word);
     else { /* a learned policy, by its file or its run; named once all are known */
@@ -131,6 +133,9 @@ static esper_status check_lines(const esper_compare *compare)
                 "--policies: %s is made after a network that has grown: add a policy that grows one, such "
                 "as heuristic",
                 line->name);
+        if (line->kind == ESPER_COMPARE_SEARCH && compare->config.plant[0] != '\0')
+            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s chooses all seeds by itself: leave it out, or --plant",
+                              line->name);
         if (is_policy(line, &esper_policy_command) && compare->config.policy_cmd[0] == '\0')
             return ESPER_FAIL(ESPER_E_CONFIG,
                               "--policies: command needs the program that decides: --policy-cmd COMMAND");
@@ -406,12 +411,12 @@ esper_status esper_compare_set_against(esper_compare *compare, const char *name)
 
 /* ------------------------------------------------------------------------------------------------ runs */
 
-static void add_run(esper_compare *compare, int line, int seed, bool equal_flops)
+static void add_run(esper_compare *compare, int line, int seed)
 {
     esper_compare_run *run = &compare->runs[compare->n_runs++];
 
-    assert(compare->n_runs <= compare->n_lines * 2 * compare->n_seeds);
-    *run = (esper_compare_run){.line = line, .seed = seed, .equal_flops = equal_flops, .same_as = -1};
+    assert(compare->n_runs <= compare->n_lines * compare->n_seeds);
+    *run = (esper_compare_run){.line = line, .seed = seed, .same_as = -1};
     run->result = (esper_compare_result){.outcome = ESPER_COMPARE_PENDING,
                                          .acc_test = (double)NAN,
                                          .loss_test = (double)NAN,
@@ -433,14 +438,29 @@ static void add_runs_of_seed(esper_compare *compare, int seed)
         if (compare->lines[i].of >= 0)
             followed |= UINT64_C(1) << compare->lines[i].of;
     if (compare->grown >= 0)
-        add_run(compare, compare->grown, seed, false);
+        add_run(compare, compare->grown, seed);
     for (int waits = 0; waits < 2; waits++)
         for (int i = 0; i < compare->n_lines; i++)
             if (i != compare->grown && (followed >> i & 1) != (uint64_t)waits)
-                add_run(compare, i, seed, false);
-    for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
-        if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
-            add_run(compare, i, seed, true);
+                add_run(compare, i, seed);
+}
+
+/* What the host may spend, as a run of it would reckon: static lines begin with other networks, and must not have more for it. */
+static esper_status read_budget(esper_compare *compare)
+{
+    esper_config config = compare->config;
+    esper_network *network;
+
+    if (config.length == ESPER_CONFIG_LENGTH_FLOPS && config.flops > 0.0) {
+        compare->flops = config.flops;
+        return ESPER_OK;
+    }
+    config.length = ESPER_CONFIG_LENGTH_FLOPS;
+    config.flops = 0.0;
+    ESPER_TRY(esper_single_open(compare->task, &config, ESPER_USE_TRAIN, &network));
+    compare->flops = (double)network->budget;
+    esper_single_close(network);
+    return ESPER_OK;
 }
 
 static esper_status init_parts(esper_compare *compare, const char *policies)
@@ -453,8 +473,9 @@ static esper_status init_parts(esper_compare *compare, const char *policies)
     ESPER_TRY(esper_task_build(compare->task, &compare->config, &compare->data, &net));
     esper_net_fini(&net); /* one that cannot be built is better known before a hundred runs say so */
     ESPER_TRY(read_files(compare));
+    ESPER_TRY(read_budget(compare));
     ESPER_TRY(esper_compare_set_against(compare, NULL));
-    compare->runs = esper_mem_alloc((size_t)compare->n_lines * 2 * (size_t)compare->n_seeds * sizeof(*compare->runs));
+    compare->runs = esper_mem_alloc((size_t)compare->n_lines * (size_t)compare->n_seeds * sizeof(*compare->runs));
     if (compare->runs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a comparison of %d seeds", compare->n_seeds);
     for (int seed = 0; seed < compare->n_seeds; seed++)
@@ -487,12 +508,12 @@ void esper_compare_fini(esper_compare *compare)
     compare->n_runs = 0;
 }
 
-const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed, bool equal_flops)
+const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed)
 {
     for (int i = 0; i < compare->n_runs; i++) {
         const esper_compare_run *run = &compare->runs[i];
 
-        if (run->line == line && run->seed == seed && run->equal_flops == equal_flops)
+        if (run->line == line && run->seed == seed)
             return run;
     }
     return NULL;
@@ -505,8 +526,8 @@ uint64_t esper_compare_seed(const esper_compare *compare, int seed)
 
 void esper_compare_name(const esper_compare *compare, const esper_compare_run *run, char text[ESPER_COMPARE_NAME_CHARS])
 {
-    snprintf(text, ESPER_COMPARE_NAME_CHARS, "%s-%" PRIu64 "%s", compare->lines[run->line].name,
-             esper_compare_seed(compare, run->seed), run->equal_flops ? "-flops" : "");
+    snprintf(text, ESPER_COMPARE_NAME_CHARS, "%s-%" PRIu64, compare->lines[run->line].name,
+             esper_compare_seed(compare, run->seed));
 }
 
 /* ------------------------------------------------------------------------------------------------ preparing */
@@ -516,11 +537,17 @@ static bool is_over(const esper_compare_run *run)
     return run->result.outcome != ESPER_COMPARE_PENDING && run->result.outcome != ESPER_COMPARE_RUNNING;
 }
 
+/* Whose FLOPs all others spend, where the length is a number of epochs. */
+static bool goes_by_grown(const esper_compare *compare, const esper_compare_run *run)
+{
+    return compare->config.length == ESPER_CONFIG_LENGTH_EPOCHS && compare->grown >= 0 &&
+           compare->lines[run->line].kind != ESPER_COMPARE_GROWN;
+}
+
 /* What a run goes by, of the same seed; NULL = nothing of the kind. */
 typedef struct needs {
     const esper_compare_run *model;  /* the grown run whose network a static line is made after */
-    const esper_compare_run *budget; /* the one whose training FLOPs are to be spent ... */
-    const esper_compare_run *twin;   /* ... and this line at equal epochs, which tells what an epoch costs */
+    const esper_compare_run *budget; /* the one whose training FLOPs are to be spent */
 } needs;
 
 /* False: the run has to wait for another, or cannot be, since that came to nothing. */
@@ -529,11 +556,10 @@ static bool find_needs(const esper_compare *compare, esper_compare_run *run, nee
     const esper_compare_line *line = &compare->lines[run->line];
     char name[ESPER_COMPARE_NAME_CHARS];
 
-    by->model = line->of >= 0 ? esper_compare_find(compare, line->of, run->seed, false) : NULL;
-    by->budget = run->equal_flops ? esper_compare_find(compare, compare->grown, run->seed, false) : NULL;
-    by->twin = run->equal_flops ? esper_compare_find(compare, run->line, run->seed, false) : NULL;
-    for (int i = 0; i < 3; i++) {
-        const esper_compare_run *needed = i == 0 ? by->model : i == 1 ? by->budget : by->twin;
+    by->model = line->of >= 0 ? esper_compare_find(compare, line->of, run->seed) : NULL;
+    by->budget = goes_by_grown(compare, run) ? esper_compare_find(compare, compare->grown, run->seed) : NULL;
+    for (int i = 0; i < 2; i++) {
+        const esper_compare_run *needed = i == 0 ? by->model : by->budget;
 
         if (needed == NULL || needed->result.outcome == ESPER_COMPARE_GOOD)
             continue;
@@ -554,10 +580,10 @@ static esper_status choose(esper_compare *compare, esper_compare_run *run, const
     const char *planted = compare->config.plant, *tested = "";
 
     assert(by->model != NULL || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
-    run->epochs = compare->config.epochs;
-    if (by->budget != NULL && by->twin != NULL)
-        run->epochs = esper_compare_epochs(by->budget->result.flops_train,
-                                           by->twin->result.flops_train / (double)by->twin->result.epochs);
+    if (by->budget != NULL)
+        run->flops = by->budget->result.flops_train;
+    else if (compare->config.length == ESPER_CONFIG_LENGTH_FLOPS || kind != ESPER_COMPARE_GROWN)
+        run->flops = compare->flops;
     if (kind == ESPER_COMPARE_EQUAL)
         return esper_compare_size(compare->task, &compare->config, &compare->data, by->model->result.params, &run->size,
                                   &run->size_params);
@@ -579,12 +605,17 @@ static int size_of(const esper_compare *compare, const esper_compare_run *run)
     return run->size > 0 ? run->size : images ? compare->config.channels : compare->config.width;
 }
 
-/* Static runs are the same when seed, network and epochs are. */
+static bool is_static(const esper_compare_line *line)
+{
+    return line->kind != ESPER_COMPARE_GROWN && line->kind != ESPER_COMPARE_SEARCH;
+}
+
+/* Static runs are the same when seed, network and budget are. */
 static bool is_alike(const esper_compare *compare, const esper_compare_run *a, const esper_compare_run *b)
 {
-    return a->seed == b->seed && a->epochs == b->epochs && strcmp(a->plant, b->plant) == 0 &&
-           size_of(compare, a) == size_of(compare, b) && compare->lines[a->line].kind != ESPER_COMPARE_GROWN &&
-           compare->lines[b->line].kind != ESPER_COMPARE_GROWN;
+    return a->seed == b->seed && a->flops == b->flops && strcmp(a->plant, b->plant) == 0 &&
+           size_of(compare, a) == size_of(compare, b) && is_static(&compare->lines[a->line]) &&
+           is_static(&compare->lines[b->line]);
 }
 
 esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *run, bool *ready_out)
@@ -613,6 +644,13 @@ esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *ru
     return ESPER_OK;
 }
 
+/* Who begins with the host finds out by itself what its epochs cost. */
+static bool reckons_itself(const esper_compare *compare, const esper_compare_line *line)
+{
+    return compare->config.length == ESPER_CONFIG_LENGTH_FLOPS && line->kind != ESPER_COMPARE_FINAL &&
+           line->kind != ESPER_COMPARE_EQUAL;
+}
+
 static esper_status set(esper_config *config, const char *key, const char *text)
 {
     static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
@@ -632,10 +670,8 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
                                      int threads, esper_config *config_out)
 {
     const esper_compare_line *line = &compare->lines[run->line];
-    const char *policy = line->file[0] != '\0'               ? line->file
-                         : line->kind == ESPER_COMPARE_GROWN ? line->name
-                                                             : esper_policy_none.name;
-    char seed[ESPER_NUMBER_CHARS];
+    const char *policy = line->file[0] != '\0' ? line->file : is_static(line) ? esper_policy_none.name : line->name;
+    char seed[ESPER_NUMBER_CHARS], flops[ESPER_NUMBER_CHARS];
 
     assert(run->prepared);
     *config_out = compare->config;
@@ -648,7 +684,11 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
     if (!is_policy(line, &esper_policy_scripted))
         ESPER_TRY(set(config_out, "decisions", ""));
     ESPER_TRY(set(config_out, "plant", run->plant));
-    ESPER_TRY(set_int(config_out, "epochs", run->epochs));
+    if (run->flops > 0.0 && !reckons_itself(compare, line)) {
+        snprintf(flops, sizeof(flops), "%.17g", run->flops);
+        ESPER_TRY(set(config_out, "length", "flops"));
+        ESPER_TRY(set(config_out, "flops", flops));
+    }
     ESPER_TRY(set_int(config_out, "threads", threads));
     if (run->size > 0)
         ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task), run->size));

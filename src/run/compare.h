@@ -1,11 +1,14 @@
 /* Internal. A comparison: the same task trained in several ways, by several seeds, to see what growing is worth.
  *
- *     line          is                                                        at equal epochs   at equal training FLOPs
- *     none          the static host                                           yes               yes
- *     a policy      the host, grown by it                                     yes               is what others are held against
- *     a file        the host, grown by the policy that was learned            yes               the same
- *     static-final  what a grown run of that seed ended with, from scratch    yes               yes
- *     static-equal  a wider static host of about as many parameters           yes               yes
+ *     none          the static host
+ *     a policy      the host, grown by it
+ *     a file        the host, grown by the policy that was learned
+ *     halving       the best of 16 static networks drawn by chance, found by successive halving
+ *     static-final  what a grown run of that seed ended with, from scratch
+ *     static-equal  a wider static host of about as many parameters
+ *
+ * All spend the same FLOPs of training: those of the configuration, or, where its length is a number of epochs, those that the grown
+ * run of the same seed spent.
  *
  * Here is what needs no processes: which runs there are, what each one waits for and is configured with, what its store says,
  * and statistics. Whoever runs them (cli/cmd_compare.c) goes through `runs` until none is pending. */
@@ -24,11 +27,12 @@ enum {
     ESPER_COMPARE_WHY_CHARS = 240,
 };
 
-#define ESPER_COMPARE_POLICIES "none,random,heuristic,static-final,static-equal"
+#define ESPER_COMPARE_POLICIES "none,random,heuristic,halving,static-final,static-equal"
 
 typedef enum esper_compare_kind {
     ESPER_COMPARE_HOST,  /* policy none */
-    ESPER_COMPARE_GROWN, /* any other policy */
+    ESPER_COMPARE_GROWN, /* any other policy, but for halving */
+    ESPER_COMPARE_SEARCH,
     ESPER_COMPARE_FINAL,
     ESPER_COMPARE_EQUAL,
 } esper_compare_kind;
@@ -78,11 +82,10 @@ typedef struct esper_compare_result {
 } esper_compare_result;
 
 typedef struct esper_compare_run {
-    int  line, seed;  /* which line; which seed, from 0 */
-    bool equal_flops; /* as many training FLOPs as the grown run; else as many epochs */
+    int line, seed; /* which line; which seed, from 0 */
     /* chosen by esper_compare_prepare */
     bool                 prepared;
-    int                  epochs;
+    double               flops;       /* of training that it may spend; 0: it goes by its epochs */
     int                  size;        /* channels or width of static-equal; 0 = the task's */
     int64_t              size_params; /* parameters of such a host */
     char                 plant[ESPER_CONFIG_TEXT_CHARS];
@@ -93,6 +96,7 @@ typedef struct esper_compare_run {
 typedef struct esper_compare {
     const esper_task  *task;
     esper_config       config; /* what all runs share; the first seed */
+    double             flops;  /* what `epochs` cost the host */
     esper_dataset_info data;
     esper_compare_line lines[ESPER_COMPARE_MAX_LINES];
     int                n_lines, n_seeds;
@@ -117,10 +121,10 @@ void         esper_compare_fini(esper_compare *compare);
  * first; `static-final` is the first of those. E_CONFIG: no line is called so. */
 esper_status esper_compare_set_against(esper_compare *compare, const char *name);
 
-const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed, bool equal_flops);
+const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed);
 uint64_t                 esper_compare_seed(const esper_compare *compare, int seed);
 
-/* "static-final-3-flops" */
+/* "static-final-3" */
 void esper_compare_name(const esper_compare *compare, const esper_compare_run *run,
                         char text[ESPER_COMPARE_NAME_CHARS]);
 
@@ -139,11 +143,8 @@ esper_status esper_compare_read(const char *run_dir, const esper_config *config,
 /* ------------------------------------------------------------------------------------------------ numbers */
 
 /* The run's return; NaN where nobody decided about its seeds: static-final and static-equal pay rent, or none, for a choice that
- * was not theirs. */
+ * was not theirs, and a search is paid for nothing. */
 double esper_compare_return(const esper_compare *compare, const esper_compare_run *run);
-
-/* Epochs whose training FLOPs come nearest to `flops`; at least 1. */
-int esper_compare_epochs(double flops, double flops_per_epoch);
 
 /* The host of the task's shape whose parameters come nearest: its channels, or its width. */
 esper_status esper_compare_size(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
@@ -168,14 +169,12 @@ typedef struct esper_compare_summary {
     int                  n_bad; /* runs without a good result */
     esper_compare_spread acc, params, flops, flops_train, seconds, epochs;
     esper_compare_spread total_reward; /* over those that have one */
-    esper_compare_spread gain; /* accuracy over `none` on the same seed and budget; n = pairs */
+    esper_compare_spread gain; /* accuracy over `none` on the same seed; n = pairs */
 } esper_compare_summary;
 
-/* With equal_flops a growing line is summarised by its only runs. False: the line has no place in that table. */
-bool esper_compare_summarise(const esper_compare *compare, int line, bool equal_flops,
-                             esper_compare_summary *summary_out);
+void esper_compare_summarise(const esper_compare *compare, int line, esper_compare_summary *summary_out);
 
-/* Two lines on the same seeds at equal epochs: `against` less the line; over the seeds on which both are good. */
+/* Two lines on the same seeds: `against` less the line; over the seeds on which both are good. */
 typedef struct esper_compare_pair {
     esper_compare_spread total_reward, acc, params;
 } esper_compare_pair;
@@ -183,7 +182,7 @@ typedef struct esper_compare_pair {
 /* False: the line is the one that others are held against. */
 bool esper_compare_pair_up(const esper_compare *compare, int line, esper_compare_pair *pair_out);
 
-/* Whether no other line is, in its means at equal epochs, as accurate with as few parameters or better. */
+/* Whether no other line is, in its means, as accurate with as few parameters or better. */
 bool esper_compare_on_front(const esper_compare *compare, int line);
 
 #endif

@@ -1,21 +1,11 @@
-/* What a comparison computes: budgets, sizes, means and spreads. */
+/* What a comparison computes: sizes, means and spreads. */
 #include <assert.h>
 #include <math.h>
 
 #include "base/status.h"
 #include "run/compare.h"
 
-/* ------------------------------------------------------------------------------------------------ budgets and sizes */
-
-int esper_compare_epochs(double flops, double flops_per_epoch)
-{
-    static const double most = 1000000.0;
-    double epochs = flops / flops_per_epoch;
-
-    if (!(epochs >= 1.0)) /* nor a number */
-        return 1;
-    return epochs < most ? (int)(epochs + 0.5) : (int)most;
-}
+/* ------------------------------------------------------------------------------------------------ sizes */
 
 static bool has_images(const esper_task *task)
 {
@@ -151,7 +141,7 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
 {
     esper_compare_kind kind = compare->lines[run->line].kind;
 
-    return kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL ? (double)NAN : run->result.total_reward;
+    return kind != ESPER_COMPARE_HOST && kind != ESPER_COMPARE_GROWN ? (double)NAN : run->result.total_reward;
 }
 
 typedef enum figure { ACC, PARAMS, FLOPS, FLOPS_TRAIN, SECONDS, EPOCHS, RETURN, N_FIGURES } figure;
@@ -174,23 +164,16 @@ static double value_of(const esper_compare *compare, const esper_compare_run *ru
     return result->outcome == ESPER_COMPARE_GOOD ? values[what] : (double)NAN;
 }
 
-/* The run of a line in one of the tables; NULL: it has none there. */
-static const esper_compare_run *run_in(const esper_compare *compare, int line, int seed, bool equal_flops)
-{
-    return esper_compare_find(compare, line, seed, equal_flops && line != compare->grown);
-}
-
 /* Over the seeds on which the line has a result; with `less`, another line, what it has more, over those on which both have. */
-static esper_compare_spread spread_over(const esper_compare *compare, int line, const int *less, bool equal_flops,
-                                        figure what)
+static esper_compare_spread spread_over(const esper_compare *compare, int line, const int *less, figure what)
 {
     double values[ESPER_COMPARE_MAX_SEEDS];
     int n = 0;
 
     assert(compare->n_seeds <= ESPER_COMPARE_MAX_SEEDS);
     for (int seed = 0; seed < compare->n_seeds && line >= 0 && (less == NULL || *less >= 0); seed++) {
-        const esper_compare_run *run = run_in(compare, line, seed, equal_flops);
-        const esper_compare_run *other = less != NULL ? run_in(compare, *less, seed, equal_flops) : NULL;
+        const esper_compare_run *run = esper_compare_find(compare, line, seed);
+        const esper_compare_run *other = less != NULL ? esper_compare_find(compare, *less, seed) : NULL;
 
         values[n] = run != NULL ? value_of(compare, run, what) : (double)NAN;
         if (less != NULL)
@@ -200,41 +183,37 @@ static esper_compare_spread spread_over(const esper_compare *compare, int line, 
     return esper_compare_spread_of(values, n);
 }
 
-bool esper_compare_summarise(const esper_compare *compare, int line, bool equal_flops,
-                             esper_compare_summary *summary_out)
+void esper_compare_summarise(const esper_compare *compare, int line, esper_compare_summary *summary_out)
 {
-    if (run_in(compare, line, 0, equal_flops) == NULL)
-        return false;
-    summary_out->acc = spread_over(compare, line, NULL, equal_flops, ACC);
-    summary_out->params = spread_over(compare, line, NULL, equal_flops, PARAMS);
-    summary_out->flops = spread_over(compare, line, NULL, equal_flops, FLOPS);
-    summary_out->flops_train = spread_over(compare, line, NULL, equal_flops, FLOPS_TRAIN);
-    summary_out->seconds = spread_over(compare, line, NULL, equal_flops, SECONDS);
-    summary_out->epochs = spread_over(compare, line, NULL, equal_flops, EPOCHS);
-    summary_out->total_reward = spread_over(compare, line, NULL, equal_flops, RETURN);
-    summary_out->gain = spread_over(compare, line, &compare->host, equal_flops, ACC);
+    summary_out->acc = spread_over(compare, line, NULL, ACC);
+    summary_out->params = spread_over(compare, line, NULL, PARAMS);
+    summary_out->flops = spread_over(compare, line, NULL, FLOPS);
+    summary_out->flops_train = spread_over(compare, line, NULL, FLOPS_TRAIN);
+    summary_out->seconds = spread_over(compare, line, NULL, SECONDS);
+    summary_out->epochs = spread_over(compare, line, NULL, EPOCHS);
+    summary_out->total_reward = spread_over(compare, line, NULL, RETURN);
+    summary_out->gain = spread_over(compare, line, &compare->host, ACC);
     summary_out->n_bad = compare->n_seeds - summary_out->acc.n;
-    return true;
 }
 
 bool esper_compare_pair_up(const esper_compare *compare, int line, esper_compare_pair *pair_out)
 {
     if (line == compare->against)
         return false;
-    pair_out->total_reward = spread_over(compare, compare->against, &line, false, RETURN);
-    pair_out->acc = spread_over(compare, compare->against, &line, false, ACC);
-    pair_out->params = spread_over(compare, compare->against, &line, false, PARAMS);
+    pair_out->total_reward = spread_over(compare, compare->against, &line, RETURN);
+    pair_out->acc = spread_over(compare, compare->against, &line, ACC);
+    pair_out->params = spread_over(compare, compare->against, &line, PARAMS);
     return true;
 }
 
 bool esper_compare_on_front(const esper_compare *compare, int line)
 {
-    double acc = spread_over(compare, line, NULL, false, ACC).mean;
-    double params = spread_over(compare, line, NULL, false, PARAMS).mean;
+    double acc = spread_over(compare, line, NULL, ACC).mean;
+    double params = spread_over(compare, line, NULL, PARAMS).mean;
 
     for (int other = 0; other < compare->n_lines; other++) {
-        double acc_other = spread_over(compare, other, NULL, false, ACC).mean;
-        double params_other = spread_over(compare, other, NULL, false, PARAMS).mean;
+        double acc_other = spread_over(compare, other, NULL, ACC).mean;
+        double params_other = spread_over(compare, other, NULL, PARAMS).mean;
 
         if (acc_other >= acc && params_other <= params && (acc_other > acc || params_other < params))
             return false;

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "policy/policy.h"
 #include "slot/stage.h"
 #include "telemetry/store.h"
 #include "run/compare.h"
@@ -13,10 +14,11 @@
 /* What may differ between two runs that are the same. */
 static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "run_dir", NULL};
 
-/* What has no effect on a run may differ, too. */
+/* What has no effect on a run may differ, too; and so may the seeds that a search has found, which are what it tested. */
 static esper_status check_config(esper_store_reader *reader, const esper_store_run *run, const char *run_dir,
-                                 const esper_config *wanted)
+                                 const esper_config *wanted, char tested[ESPER_CONFIG_TEXT_CHARS])
 {
+    bool searched = strcmp(wanted->policy, esper_policy_halving.name) == 0;
     char was[ESPER_CONFIG_TEXT_CHARS], now[ESPER_CONFIG_TEXT_CHARS], *text;
     const char *instead;
     const esper_task *task;
@@ -28,12 +30,20 @@ static esper_status check_config(esper_store_reader *reader, const esper_store_r
     use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, wanted);
     ESPER_TRY(esper_store_read_config(reader, run->id, &text));
     esper_config_init(&config);
-    status = esper_config_load_text(&config, text, strlen(text), run_dir);
+    status = strstr(text, "\nlength = ") == NULL
+                 ? ESPER_FAIL(ESPER_E_CONFIG,
+                              "%s holds a run of an earlier version, which had no budget of FLOPs: choose another directory",
+                              run_dir)
+                 : esper_config_load_text(&config, text, strlen(text), run_dir);
     esper_mem_free(text);
     ESPER_TRY(status);
+    if (searched)
+        memcpy(tested, config.plant, sizeof(config.plant));
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
+        if (searched && strcmp(key->name, "plant") == 0)
+            continue;
         esper_config_value_text(&config, i, was);
         esper_config_value_text(wanted, i, now);
         if (strcmp(was, now) != 0 && !esper_settings_list_has(free_keys, key->name) &&
@@ -122,7 +132,8 @@ static esper_status take_run(esper_store_reader *reader, const esper_store_run *
     result->outcome = judge(run);
     if (result->outcome == ESPER_COMPARE_PENDING)
         return ESPER_OK;
-    ESPER_TRY(read_tested(reader, run->id, result->tested));
+    if (strcmp(run->policy, esper_policy_halving.name) != 0)
+        ESPER_TRY(read_tested(reader, run->id, result->tested));
     ESPER_TRY(read_seconds(reader, run, &seconds));
     result->acc_test = real_of(run->acc_test);
     result->loss_test = real_of(run->loss_test);
@@ -147,7 +158,7 @@ static esper_status read_store(esper_store_reader *reader, const char *run_dir, 
     ESPER_TRY(esper_store_find_run(reader, ESPER_STORE_NO_INT, NULL, &run, &found));
     if (!found)
         return ESPER_OK;
-    ESPER_TRY(check_config(reader, &run, run_dir, config));
+    ESPER_TRY(check_config(reader, &run, run_dir, config, result->tested));
     return take_run(reader, &run, result);
 }
 

@@ -32,8 +32,10 @@ bool esper_policy_settings(const esper_learned_file *file, esper_config *was_out
     const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
 
     esper_config_init(was_out);
-    was_out->length = ESPER_CONFIG_LENGTH_EPOCHS; /* of an episode */
-    return text != NULL && esper_config_load_text(was_out, text, strlen(text), "the policy's file") == ESPER_OK;
+    if (text == NULL || esper_config_load_text(was_out, text, strlen(text), "the policy's file") != ESPER_OK)
+        return false;
+    was_out->length = ESPER_CONFIG_LENGTH_EPOCHS; /* an episode's, whatever its record says */
+    return true;
 }
 
 /* ------------------------------------------------------------------------------------------------ in words */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "run/checkpoint.h"
+#include "run/halving.h"
 #include "run/pact.h"
 #include "run/run_internal.h"
 
@@ -72,11 +73,58 @@ static esper_status adopt_policy(run *self)
     return status;
 }
 
+static esper_status ask_in_search(void *context)
+{
+    run *self = context;
+
+    ESPER_TRY(run_ask_to_stop(self));
+    return run_stop_wanted(self)
+               ? ESPER_FAIL(ESPER_E_STOPPED, "stopped while networks were searched for: the search begins anew")
+               : ESPER_OK;
+}
+
+static bool is_search(const esper_config *config)
+{
+    return config->policy_cmd[0] == '\0' && strcmp(config->policy, esper_policy_halving.name) == 0;
+}
+
+/* What can be said before data is loaded. */
+static esper_status check_search(const esper_config *config, const esper_config *was)
+{
+    if (config->length != ESPER_CONFIG_LENGTH_FLOPS)
+        return ESPER_FAIL(ESPER_E_CONFIG, "halving divides FLOPs among networks: set length = flops");
+    if (was == NULL && config->plant[0] != '\0')
+        return ESPER_FAIL(ESPER_E_CONFIG, "halving chooses the seeds: leave out plant");
+    if (was != NULL && (was->epochs != config->epochs || was->flops != config->flops))
+        return ESPER_FAIL(ESPER_E_CONFIG, "halving has divided what it may spend already: its length cannot change");
+    return ESPER_OK;
+}
+
+/* Finds the network that the run goes on with. Resumed, it is the one that was found, and what was left for it. */
+static esper_status search(run *self, const esper_checkpoint *checkpoint, double *spent_out)
+{
+    const esper_halving_desc desc = {
+        .log = self->base.ranks.rank == 0 ? self->desc->log : NULL, .context = self, .step = ask_in_search};
+    esper_cursor cursor;
+    uint64_t weights;
+
+    if (checkpoint != NULL)
+        return esper_checkpoint_mark(checkpoint, &cursor, &self->network->budget, &weights);
+    ESPER_TRY(esper_halving_search(&desc, &self->network, spent_out));
+    memcpy(self->base.config.plant, self->base.engine->config.plant, sizeof(self->base.config.plant));
+    return ESPER_OK;
+}
+
 /* Growth comes before the guard, whose snapshots carry it, and a checkpoint's memory of it before the first snapshot. */
 static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
 {
+    double spent = 0.0;
+
     if (self->desc->grows) {
+        if (is_search(&self->base.config))
+            ESPER_TRY(search(self, checkpoint, &spent));
         ESPER_TRY(esper_growth_open(self->network, self->desc->replay, NULL, &self->growth));
+        esper_growth_count_before(self->growth, spent);
         if (checkpoint != NULL)
             ESPER_TRY(esper_checkpoint_restore_part(checkpoint, self->network, "growth"));
     }
@@ -97,6 +145,8 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
 
     if (self->desc->grows)
         ESPER_TRY(esper_growth_check_config(config, images ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER));
+    if (self->desc->grows && is_search(config))
+        ESPER_TRY(check_search(config, checkpoint != NULL ? &checkpoint->config : NULL));
     if (checkpoint == NULL)
         ESPER_TRY(adopt_policy(self));
     ESPER_TRY(run_open_network(self));

@@ -30,6 +30,7 @@ unsigned esper_settings_decider(const char *policy)
         {&esper_policy_random, ESPER_CONFIG_BY_CHANCE},
         {&esper_policy_scripted, ESPER_CONFIG_BY_SCRIPT},
         {&esper_policy_command, ESPER_CONFIG_BY_PROGRAM},
+        {&esper_policy_halving, ESPER_CONFIG_BY_SEARCH},
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

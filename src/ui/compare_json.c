@@ -84,7 +84,6 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     put_follows(&json, compare, run->line);
     esper_json_key(&json, "seed");
     esper_json_u64(&json, esper_compare_seed(compare, run->seed));
-    put_text(&json, "budget", run->equal_flops ? "flops" : "epochs");
     put_text(&json, "status", esper_compare_outcome_name(result->outcome));
     if (result->why[0] != '\0')
         put_text(&json, "why", result->why);
@@ -96,6 +95,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     put_real(&json, "flops_train", result->flops_train);
     put_int(&json, "epochs", result->epochs);
     put_real(&json, "seconds", result->seconds);
+    put_real(&json, "budget", run->flops > 0.0 ? run->flops : (double)NAN);
     put_text(&json, "tested", result->tested);
     put_text(&json, "plant", run->plant);
     if (run->size > 0)
@@ -105,20 +105,18 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     put_object(&json, page);
 }
 
-static void write_summary(const esper_compare *compare, int line, bool equal_flops, esper_page *page)
+static void write_summary(const esper_compare *compare, int line, esper_page *page)
 {
     char text[OBJECT_BYTES];
     esper_compare_summary summary;
     esper_json json;
 
-    if (!esper_compare_summarise(compare, line, equal_flops, &summary))
-        return;
+    esper_compare_summarise(compare, line, &summary);
     begin_object(&json, text);
     put_text(&json, "summary", compare->lines[line].name);
     put_follows(&json, compare, line);
     put_text(&json, "task", compare->task->name);
     put_text(&json, "gates", esper_config_gates_name(compare->config.gates));
-    put_text(&json, "budget", equal_flops ? "flops" : "epochs");
     put_int(&json, "n", summary.acc.n);
     put_int(&json, "n_bad", summary.n_bad);
     put_real(&json, "acc_mean", summary.acc.mean);
@@ -139,10 +137,8 @@ static void write_summary(const esper_compare *compare, int line, bool equal_flo
     put_real(&json, "return_mean", summary.total_reward.mean);
     put_real(&json, "return_sd", summary.total_reward.sd);
     put_interval(&json, "return", &summary.total_reward);
-    if (!equal_flops) {
-        esper_json_key(&json, "on_front");
-        esper_json_bool(&json, esper_compare_on_front(compare, line));
-    }
+    esper_json_key(&json, "on_front");
+    esper_json_bool(&json, esper_compare_on_front(compare, line));
     put_object(&json, page);
 }
 
@@ -201,9 +197,8 @@ void esper_compare_write_json(const esper_compare *compare, esper_page *page)
 {
     for (int i = 0; i < compare->n_runs; i++)
         write_run(compare, &compare->runs[i], page);
-    for (int flops = 0; flops < 2; flops++)
-        for (int line = 0; line < compare->n_lines && (flops == 0 || compare->grown >= 0); line++)
-            write_summary(compare, line, flops != 0, page);
+    for (int line = 0; line < compare->n_lines; line++)
+        write_summary(compare, line, page);
     for (int line = 0; line < compare->n_lines; line++)
         write_pair(compare, line, page);
     for (int line = 0; line < compare->n_lines; line++)

@@ -41,7 +41,7 @@ static void write_lead(const esper_compare *compare, esper_page *page)
     int n_above = 0, n_below = 0, n = 0;
 
     assert(compare->against >= 0 && compare->against < compare->n_lines);
-    esper_compare_summarise(compare, compare->against, false, &summary);
+    esper_compare_summarise(compare, compare->against, &summary);
     for (int line = 0; line < compare->n_lines; line++)
         if (esper_compare_pair_up(compare, line, &pair)) {
             double margin = esper_compare_margin(&pair.acc);
@@ -71,7 +71,7 @@ static void write_facts(const esper_compare *compare, const char *dir, esper_pag
     esper_report_fact(page, "Task", compare->task->name);
     snprintf(text, sizeof(text), "%d from %" PRIu64, compare->n_seeds, compare->config.seed);
     esper_report_fact(page, "Seeds", text);
-    esper_report_fact_int(page, "Epochs", compare->config.epochs);
+    esper_report_fact(page, "Training FLOPs", esper_compare_budget(compare, text));
     esper_report_fact(page, "Gates", esper_config_gates_name(compare->config.gates));
     esper_report_fact(page, "Reward", esper_compare_reward(compare, text));
     esper_report_fact(page, "Held against", reference(compare)->name);
@@ -100,22 +100,17 @@ static const char *flops_of(double value, char text[ESPER_TEXT_CHARS])
     return esper_html_flops(isnan(value) ? ESPER_STORE_NO_INT : (int64_t)value, text);
 }
 
-static void write_summary(const esper_compare *compare, bool equal_flops, esper_page *page)
+static void write_summary(const esper_compare *compare, esper_page *page)
 {
     static const char *const columns[] = {
         "",        "Line",  "#Runs", "#Test accuracy", "#Return", "#Parameters", "#FLOPs per sample", "#Training FLOPs",
         "#Epochs", "#Time", NULL};
     char flops[ESPER_TEXT_CHARS], training[ESPER_TEXT_CHARS], seconds[ESPER_TEXT_CHARS];
     esper_compare_summary summary;
-    char caption[160] = "At equal epochs";
 
-    if (equal_flops)
-        snprintf(caption, sizeof(caption), "Static lines at the training FLOPs of %s on the same seed",
-                 compare->lines[compare->grown].name);
-    esper_html_table(page, "summary", caption, columns);
+    esper_html_table(page, "summary", "At equal training FLOPs", columns);
     for (int line = 0; line < compare->n_lines; line++) {
-        if (!esper_compare_summarise(compare, line, equal_flops, &summary))
-            continue;
+        esper_compare_summarise(compare, line, &summary);
         begin_row(compare, line, page);
         esper_html(page, "<td class=\"n\">%d of %d</td>", summary.acc.n, summary.acc.n + summary.n_bad);
         write_cell(page, &summary.acc, 2, " %");
@@ -155,11 +150,10 @@ static void write_pairs(const esper_compare *compare, esper_page *page)
         esper_html(page, "<p>There is nothing to hold %s against.</p>\n", reference(compare)->name);
         return;
     }
-    snprintf(
-        caption, sizeof(caption),
-        "%s less each other line on the same seeds, at equal epochs: mean and 95 %% interval by Student's t; bold: "
-        "clear of zero",
-        reference(compare)->name);
+    snprintf(caption, sizeof(caption),
+             "%s less each other line on the same seeds: mean and 95 %% interval by Student's t; bold: "
+             "clear of zero",
+             reference(compare)->name);
     esper_html_table(page, "pairs", caption, columns);
     for (int line = 0; line < compare->n_lines; line++) {
         if (!esper_compare_pair_up(compare, line, &pair))
@@ -258,9 +252,7 @@ void esper_compare_report(const esper_compare *compare, const char *dir, esper_p
                      "<h2 id=\"front\">Accuracy and size</h2>\n");
     esper_compare_plot(compare, page);
     esper_html(page, "<h2 id=\"result\">Result</h2>\n");
-    write_summary(compare, false, page);
-    if (esper_compare_has_budget(compare))
-        write_summary(compare, true, page);
+    write_summary(compare, page);
     write_learned(compare, page);
     write_pairs(compare, page);
     write_runs(compare, page);

@@ -37,7 +37,7 @@ enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]), N_COLOURS = 7 };
 
 typedef struct plot {
     const esper_compare  *compare;
-    esper_compare_summary summary[ESPER_COMPARE_MAX_LINES]; /* at equal epochs */
+    esper_compare_summary summary[ESPER_COMPARE_MAX_LINES];
     esper_plot            at;
     double                low_x, high_x, low_y, high_y; /* of all that is drawn */
     int                   n;                            /* runs */
@@ -55,8 +55,7 @@ static void include(plot *self, double params, double acc)
 
 static bool is_drawn(const esper_compare_run *run)
 {
-    return !run->equal_flops && run->result.outcome == ESPER_COMPARE_GOOD && isfinite(run->result.acc_test) &&
-           run->result.params >= 0;
+    return run->result.outcome == ESPER_COMPARE_GOOD && isfinite(run->result.acc_test) && run->result.params >= 0;
 }
 
 /* A margin that is not known takes no room. */
@@ -81,7 +80,8 @@ static void measure(plot *self)
     for (int line = 0; line < compare->n_lines; line++) {
         esper_compare_summary *summary = &self->summary[line];
 
-        if (!esper_compare_summarise(compare, line, false, summary) || summary->acc.n == 0)
+        esper_compare_summarise(compare, line, summary);
+        if (summary->acc.n == 0)
             continue;
         for (int side = -1; side <= 1; side += 2)
             include(self, summary->params.mean + side * room_of(&summary->params),
@@ -233,9 +233,10 @@ void esper_compare_plot(const esper_compare *compare, esper_page *page)
         esper_html(page, "<p class=\"soft\">No run has a result that could be drawn.</p>\n");
         return;
     }
-    esper_html(page, "<figure>\n<figcaption><b>Test accuracy against parameters</b>, at equal epochs. Small marks "
-                     "are runs, large ones means over seeds with 95 %% intervals; the dashed line is the front: no "
-                     "other line is as accurate with as few parameters</figcaption>\n<ul class=\"key\">");
+    esper_html(page,
+               "<figure>\n<figcaption><b>Test accuracy against parameters</b>, at equal training FLOPs. Small marks "
+               "are runs, large ones means over seeds with 95 %% intervals; the dashed line is the front: no "
+               "other line is as accurate with as few parameters</figcaption>\n<ul class=\"key\">");
     for (int line = 0; line < compare->n_lines; line++) {
         esper_html(page, "<li>");
         esper_compare_plot_mark(line, page);

@@ -148,15 +148,16 @@ static void write_sheet(const sheet *table, esper_compare_style style, esper_pag
         write_plain(table, style.room, page);
 }
 
-static void write_table(const esper_compare *compare, bool equal_flops, esper_compare_style style, esper_page *page)
+static void write_table(const esper_compare *compare, esper_compare_style style, esper_page *page)
 {
     esper_compare_summary summary;
     sheet table;
 
     begin_sheet(&table, heads, N_COLUMNS);
-    for (int line = 0; line < compare->n_lines; line++)
-        if (esper_compare_summarise(compare, line, equal_flops, &summary))
-            put_row(compare, line, &summary, table.cells[table.n_rows++]);
+    for (int line = 0; line < compare->n_lines; line++) {
+        esper_compare_summarise(compare, line, &summary);
+        put_row(compare, line, &summary, table.cells[table.n_rows++]);
+    }
     for (int r = 0; r < table.n_rows && compare->host < 0; r++) /* two columns that say nothing */
         memmove(table.cells[r][OVER_NONE], table.cells[r][OVER_NONE + 2], (N_COLUMNS - OVER_NONE - 2) * sizeof(cell));
     if (compare->host < 0)
@@ -214,8 +215,7 @@ static void write_pairs(const esper_compare *compare, esper_compare_style style,
             put_difference(&pair.params, 0, row[6], row[7]);
         }
     esper_compare_reward(compare, reward);
-    esper_page_print(page,
-                     "\n%s less each other line, at equal epochs on the same seeds, returns by the reward %s:\n%s",
+    esper_page_print(page, "\n%s less each other line, on the same seeds, returns by the reward %s:\n%s",
                      compare->lines[compare->against].name, reward, style.format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
     write_sheet(&table, style, page);
 }
@@ -260,14 +260,6 @@ static void write_bad(const esper_compare *compare, esper_compare_format format,
     }
 }
 
-bool esper_compare_has_budget(const esper_compare *compare)
-{
-    for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
-        if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
-            return true;
-    return false;
-}
-
 bool esper_compare_has_weights(const esper_compare *compare)
 {
     for (int i = 0; i < compare->n_lines; i++)
@@ -309,15 +301,19 @@ static void write_choices(const esper_compare *compare, esper_compare_format for
         const esper_compare_line *line = &compare->lines[run->line];
         uint64_t seed = esper_compare_seed(compare, run->seed);
 
-        if (!run->prepared || run->equal_flops ||
-            (line->kind != ESPER_COMPARE_FINAL && line->kind != ESPER_COMPARE_EQUAL))
+        if (!run->prepared || line->kind == ESPER_COMPARE_HOST || line->kind == ESPER_COMPARE_GROWN)
             continue;
-        assert(line->of >= 0);
-        if (line->kind == ESPER_COMPARE_EQUAL)
+        assert(line->of >= 0 || line->kind == ESPER_COMPARE_SEARCH);
+        if (line->kind == ESPER_COMPARE_SEARCH && run->result.outcome != ESPER_COMPARE_GOOD)
+            continue;
+        if (line->kind == ESPER_COMPARE_SEARCH)
+            remark(&all, "%s, seed %" PRIu64 ": %s", line->name, seed,
+                   run->result.tested[0] != '\0' ? run->result.tested : "the static host");
+        else if (line->kind == ESPER_COMPARE_EQUAL)
             remark(&all, "%s, seed %" PRIu64 ": %s %d, %s parameters (%s ended with %s)", line->name, seed,
                    esper_compare_size_key(compare->task), run->size, esper_text_count(run->size_params, params),
                    compare->lines[line->of].name,
-                   esper_text_count(esper_compare_find(compare, line->of, run->seed, false)->result.params, wanted));
+                   esper_text_count(esper_compare_find(compare, line->of, run->seed)->result.params, wanted));
         else if (run->plant[0] == '\0')
             remark(&all,
                    "%s, seed %" PRIu64 ": no seed of %s had a part in what was tested, so this is the static host",
@@ -338,23 +334,34 @@ const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_C
     return text;
 }
 
+const char *esper_compare_budget(const esper_compare *compare, char text[ESPER_COMPARE_BUDGET_CHARS])
+{
+    const esper_config *config = &compare->config;
+    char flops[ESPER_TEXT_CHARS];
+
+    if (config->length == ESPER_CONFIG_LENGTH_FLOPS && config->flops > 0.0)
+        snprintf(text, ESPER_COMPARE_BUDGET_CHARS, "%s for each", esper_text_flops(config->flops, flops));
+    else if (config->length == ESPER_CONFIG_LENGTH_FLOPS || compare->grown < 0)
+        snprintf(text, ESPER_COMPARE_BUDGET_CHARS, "%s for each, what %d epoch%s of the host cost",
+                 esper_text_flops(compare->flops, flops), config->epochs, config->epochs == 1 ? "" : "s");
+    else
+        snprintf(text, ESPER_COMPARE_BUDGET_CHARS, "those of %s in %d epoch%s on the same seed",
+                 compare->lines[compare->grown].name, config->epochs, config->epochs == 1 ? "" : "s");
+    return text;
+}
+
 void esper_compare_write(const esper_compare *compare, esper_compare_style style, esper_page *page)
 {
     const esper_config *config = &compare->config;
     esper_compare_format format = style.format;
     const char *gap = format == ESPER_COMPARE_MARKDOWN ? "\n" : "";
+    char budget[ESPER_COMPARE_BUDGET_CHARS];
 
-    esper_page_print(page, "%s%s: %d seed%s from %" PRIu64 ", %d epoch%s, gates %s for all\n",
+    esper_page_print(page, "%s%s: %d seed%s from %" PRIu64 ", gates %s for all\n",
                      format == ESPER_COMPARE_MARKDOWN ? "### " : "", compare->task->name, compare->n_seeds,
-                     compare->n_seeds == 1 ? "" : "s", config->seed, config->epochs, config->epochs == 1 ? "" : "s",
-                     esper_config_gates_name(config->gates));
-    esper_page_print(page, "\nAt equal epochs:\n%s", gap);
-    write_table(compare, false, style, page);
-    if (esper_compare_has_budget(compare)) {
-        esper_page_print(page, "\nAt equal training FLOPs, those of %s on the same seed:\n%s",
-                         compare->lines[compare->grown].name, gap);
-        write_table(compare, true, style, page);
-    }
+                     compare->n_seeds == 1 ? "" : "s", config->seed, esper_config_gates_name(config->gates));
+    esper_page_print(page, "\nAt equal training FLOPs, %s:\n%s", esper_compare_budget(compare, budget), gap);
+    write_table(compare, style, page);
     write_pairs(compare, style, page);
     write_bad(compare, format, page);
     write_learned(compare, format, page);

@@ -13,19 +13,21 @@ typedef struct esper_compare_style {
     int                  room;
 } esper_compare_style;
 
-/* Both tables, the differences to the line that others are held against, the runs that are not counted with their reasons, where
+/* The table, the differences to the line that others are held against, the runs that are not counted with their reasons, where
  * learned policies came from, and what was chosen for static lines. */
 void esper_compare_write(const esper_compare *compare, esper_compare_style style, esper_page *page);
 
-/* JSON Lines: an object for each run ("line", "seed", "budget", ...), one for each row of the tables ("summary"), for each
+/* JSON Lines: an object for each run ("line", "seed", ...), one for each row of the table ("summary"), for each
  * difference ("pair") and for each learned policy ("policy"). */
 void esper_compare_write_json(const esper_compare *compare, esper_page *page);
 
 /* A page like that of esper report: the tables, and accuracy against parameters as a plot. `dir` is where the runs are. */
 void esper_compare_report(const esper_compare *compare, const char *dir, esper_page *page);
 
-/* Whether there is a static line to be run at the training FLOPs of a grown one, and so a table at equal FLOPs. */
-bool esper_compare_has_budget(const esper_compare *compare);
+/* "1.2 TFLOP for each, what 160 epochs of the host cost" */
+enum { ESPER_COMPARE_BUDGET_CHARS = 128 };
+
+const char *esper_compare_budget(const esper_compare *compare, char text[ESPER_COMPARE_BUDGET_CHARS]);
 
 /* Whether a learned policy was trained with weights of its reward that are not the usual ones; then all say theirs. */
 bool esper_compare_has_weights(const esper_compare *compare);

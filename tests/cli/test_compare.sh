@@ -49,18 +49,18 @@ cat >plan.txt <<END
 18  r0c0  advance
 20  r0c0  fossilize
 END
-grown=("${quick[@]}" --epochs 21 --decisions plan.txt --policies none,scripted,static-final,static-equal --seeds 2 --seed 3)
+grown=("${quick[@]}" --epochs 45 --decisions plan.txt --policies none,scripted,static-final,static-equal --seeds 2 --seed 3)
 esper compare synth "${grown[@]}" --jobs 2 --dir grown --out table.md
 expect_code 0
 expect_equal "standard error" "$err" ""
-expect_words out "compare   synth: none scripted static-final static-equal" "14, 2 at a time, in grown; gates permissive" \
-    "14/14" "0 left" "At equal epochs:" "At equal training FLOPs, those of scripted" "over none" \
+expect_words out "compare   synth: none scripted static-final static-equal" "8, 2 at a time, in grown; gates permissive" \
+    "8/8" "0 left" "At equal training FLOPs, " "for each, what 45 epochs of the host cost" "over none" \
     "static-final, seed 3: r0c0:conv_heavy:add" "static-equal, seed 4: channels 3, 331 parameters" "(scripted ended with 270)" \
-    "scripted less each other line, at equal epochs on the same seeds" "written   grown/report.html, table.md"
+    "scripted less each other line, on the same seeds" "written   grown/report.html, table.md"
 expect_no_word out "not counted"
 table=$(cat table.md)
-expect_words table "### synth: 2 seeds from 3, 21 epochs, gates permissive for all" "|---|---:|" "| static-final | 2 | "
-for run in none-3 none-3-flops scripted-4 static-final-4-flops static-equal-3; do
+expect_words table "### synth: 2 seeds from 3, gates permissive for all" "|---|---:|" "| static-final | 2 | "
+for run in none-3 scripted-4 static-final-4 static-equal-3; do
     expect_file grown/$run/store.sqlite
     expect_file grown/$run.log
 done
@@ -69,24 +69,26 @@ printed=$(sed -n '/^synth:/,/^of test/p' <<<"$out")
 # ---- again: all is there, and says the same
 esper compare synth "${grown[@]}" --jobs 1 --dir grown
 expect_code 0
-expect_equal "runs that were there" "$(grep -c "(was there)" <<<"$out")" 14
+expect_equal "runs that were there" "$(grep -c "(was there)" <<<"$out")" 8
 expect_equal "tables of both" "$(sed -n '/^synth:/,/^of test/p' <<<"$out")" "$printed"
 esper compare synth "${grown[@]}" --dir grown --json
 expect_code 0
 expect_words err "(was there)"
 expect_no_word out "At equal"
-expect_equal "objects" "$(wc -l <<<"$out")" $((14 + 8 + 3))
+expect_equal "objects" "$(wc -l <<<"$out")" $((8 + 4 + 3))
 expect_equal "seeds of a pair" "$(field acc_test_n '"pair":"scripted"' '"less":"static-final"')" 2
 expect_equal "parameters of a pair" "$(field params '"pair":"scripted"' '"less":"static-final"')" 0
-expect_equal "parameters of static-final" "$(field params '"static-final"' '"seed":"3"' '"budget":"epochs"')" 270
-expect_equal "what static-final was given" "$(field plant '"line":"static-final"' '"seed":"4"' '"budget":"flops"')" "r0c0:conv_heavy:add"
-expect_equal "epochs of scripted" "$(field epochs '"line":"scripted"' '"seed":"4"')" 21
-target=$(field flops_train '"line":"scripted"' '"seed":"3"')
-epoch=$(($(field flops_train '"line":"none"' '"seed":"3"' '"budget":"epochs"') / 21))
-expect_equal "epochs of equal FLOPs" "$(field epochs '"line":"none"' '"seed":"3"' '"budget":"flops"')" $(((target + epoch / 2) / epoch))
+expect_equal "parameters of static-final" "$(field params '"static-final"' '"seed":"3"')" 270
+expect_equal "what static-final was given" "$(field plant '"line":"static-final"' '"seed":"4"')" "r0c0:conv_heavy:add"
+budget=$(field budget '"line":"none"' '"seed":"3"')
+for line in none scripted static-final static-equal; do # each has spent it, and no more than a step and its last attribution
+    over=$(($(field flops_train "\"line\":\"$line\"" '"seed":"3"') * 100 / budget))
+    [ "$over" -ge 100 ] && [ "$over" -le 103 ] || bad "$line spent $over % of its budget"
+done
+expect_equal "budget of static-equal" "$(field budget '"line":"static-equal"' '"seed":"4"')" "$budget"
 refused 2 "grown/scripted-3 holds a run with lr = 0.05, and 0.1 is wanted now" compare synth "${grown[@]}" --dir grown --lr 0.1 --json
 
-# ---- the page: well-formed, with every run at equal epochs in the plot
+# ---- the page: well-formed, with every run in the plot
 page=$(cat grown/report.html)
 expect_words page "synth: 4 ways compared" "Test accuracy against parameters" "</html>"
 expect_equal "runs in the plot" "$(grep -c '<path class="run ' grown/report.html)" 8
@@ -122,10 +124,10 @@ if [ -x "$maker" ]; then
     esper compare synth "${both[@]}" --seeds 1 --policies none,random,made/a,static-final --jobs 2 --dir finals
     expect_code 0
     expect_words out "compare   synth: none random learned static-final-random static-final-learned" \
-        "At equal training FLOPs, those of random" "static-final-learned, seed 30: "
+        "static-final-learned, seed 30: "
     esper compare synth "${both[@]}" --seeds 1 --policies none,random,made/a,static-final --dir finals --json
-    expect_equal "whose network it is" "$(field follows '"line":"static-final-learned"' '"budget":"epochs"')" learned
-    expect_equal "parameters of both" "$(field params '"line":"static-final-learned"' '"budget":"epochs"')" \
+    expect_equal "whose network it is" "$(field follows '"line":"static-final-learned"')" learned
+    expect_equal "parameters of both" "$(field params '"line":"static-final-learned"')" \
         "$(field params '"line":"learned"')"
     esper compare synth "${both[@]}" --policies none,made/loose.safetensors --dir loose --jobs 2
     expect_code 0
@@ -142,12 +144,12 @@ fi
 
 # ---- a seed that is still being blended in is part of what was tested, so static-final has it, too
 head -n 3 plan.txt >blends.txt
-esper compare synth "${quick[@]}" --epochs 15 --decisions blends.txt --policies scripted,static-final --seeds 1 --jobs 2 \
+esper compare synth "${quick[@]}" --length epochs --epochs 15 --decisions blends.txt --policies scripted,static-final --seeds 1 --jobs 2 \
     --dir blends --json
 expect_code 0
 expect_equal "what was tested" "$(field tested '"line":"scripted"')" "r0c0:conv_heavy:add"
-expect_equal "what static-final was given" "$(field plant '"line":"static-final"' '"budget":"epochs"')" "r0c0:conv_heavy:add"
-expect_equal "parameters of both" "$(field params '"line":"static-final"' '"budget":"epochs"')" "$(field params '"line":"scripted"')"
+expect_equal "what static-final was given" "$(field plant '"line":"static-final"')" "r0c0:conv_heavy:add"
+expect_equal "parameters of both" "$(field params '"line":"static-final"')" "$(field params '"line":"scripted"')"
 
 # ---- a run that was lost is run again, with the same result
 hash_of() { grep -o '"weight_hash":"[0-9a-f]*"' "$1/events.jsonl" | tail -n 1; }
@@ -155,16 +157,27 @@ was=$(hash_of grown/static-equal-4)
 rm grown/static-equal-4/store.sqlite
 esper compare synth "${grown[@]}" --jobs 2 --dir grown
 expect_code 0
-expect_equal "runs that were there" "$(grep -c "(was there)" <<<"$out")" 13
+expect_equal "runs that were there" "$(grep -c "(was there)" <<<"$out")" 7
 expect_equal "weights of a run made again" "$(hash_of grown/static-equal-4)" "$was"
 
 # ---- runs are those of grow, whatever the number of jobs
 esper compare synth "${fixed[@]}" --policies none --seeds 1 --dir alone --jobs 1
 expect_code 0
-expect_words out "At equal epochs:"
-expect_no_word out "training FLOPs, those"
+expect_words out "At equal training FLOPs, "
 esper grow synth "${fixed[@]}" --policy none --run-dir by-hand
 expect_equal "weights" "$(hash_of alone/none-1)" "$(hash_of by-hand)"
+
+# ---- a directory of an earlier version is refused
+if command -v python3 >/dev/null; then
+    cp -r alone older
+    python3 -c 'import sqlite3
+db = sqlite3.connect("older/none-1/store.sqlite")
+db.execute("UPDATE runs SET config = replace(config, char(10) || \"length = flops\", \"\")")
+db.commit()'
+    esper compare synth "${fixed[@]}" --policies none --seeds 1 --dir older --jobs 1
+    expect_code 2
+    expect_words err "older/none-1 holds a run of an earlier version, which had no budget of FLOPs: choose another directory"
+fi
 
 # ---- without --dir it finds a place
 esper compare synth "${fixed[@]}" --policies none --seeds 1
@@ -177,7 +190,7 @@ rm -r runs
 esper compare synth "${quick[@]}" --policies none,heuristic --seeds 1 --jobs 2 --dir broken --inject 3:host:param:nan \
     --max-rollbacks 0
 expect_code 1
-expect_words out "none-1: broken off: the governor stopped the run: NaN in" "0 of 1" "none-1-flops: not run: it needs heuristic-1"
+expect_words out "none-1: broken off: the governor stopped the run: NaN in" "0 of 1"
 esper compare synth "${quick[@]}" --policies none,heuristic --seeds 1 --jobs 2 --dir broken --inject 3:host:param:nan \
     --max-rollbacks 0
 expect_code 1
@@ -186,7 +199,10 @@ expect_words out "(was there)" "none-1: broken off: the governor stopped the run
 # ---- a process that dies ends nothing else
 esper compare synth "${quick[@]}" --policies none,command --seeds 1 --jobs 1 --dir dies --policy-cmd 'kill -9 $PPID'
 expect_code 1
-expect_words out "command-1: failed: killed by signal 9" "none-1-flops: not run: it needs command-1 (failed)" "3/3"
+expect_words out "command-1: failed: killed by signal 9" "2/2"
+esper compare synth "${quick[@]}" --length epochs --policies none,command --seeds 1 --jobs 1 --dir spends --policy-cmd 'kill -9 $PPID'
+expect_code 1
+expect_words out "none-1: not run: it needs command-1 (failed)" "2/2"
 
 # ---- a place that is in use
 mkdir held
@@ -216,14 +232,56 @@ for _ in 1 2 3 4 5 6 7 8 9; do # again where one was done before the other had b
     [ "$(grep -cE "^ *(none|random)-5: stopped" out.txt)" -eq 2 ] && break
 done
 expect_code 130
-expect_words out "none-5: stopped" "random-5: stopped" "At equal epochs:" "the same command with --dir long goes on"
+expect_words out "none-5: stopped" "random-5: stopped" "At equal training FLOPs, " "the same command with --dir long goes on"
 expect_equal "processes left" "$(processes_of long)" 0
 esper compare synth "${long[@]}" --dir long
 expect_code 0
 expect_no_word out "not counted"
 expect_equal "runs that went on" "$(grep -l '"event":"run_resumed"' long/*/events.jsonl | wc -l)" 2
 esper compare synth "${long[@]}" --dir unbroken
-for run in none-5 random-5 none-5-flops; do
+for run in none-5 random-5; do
     expect_equal "weights of $run, stopped and not" "$(hash_of long/$run)" "$(hash_of unbroken/$run)"
 done
+
+# ---- a number of epochs for what grows; the others spend what it spent
+esper compare synth "${quick[@]}" --length epochs --epochs 6 --policies none,random --seeds 1 --dir counted --json
+expect_code 0
+expect_equal "epochs of random" "$(field epochs '"line":"random"' '"seed"')" 6
+expect_equal "budget of random" "$(field budget '"line":"random"' '"seed"')" null
+expect_equal "budget of none" "$(field budget '"line":"none"' '"seed"')" "$(field flops_train '"line":"random"' '"seed"')"
+
+# ---- the rival: 16 networks, one is left, in the FLOPs of one run
+halves=("${fixed[@]}" --epochs 60 --schedule hold --max-params 3000 --policies none,halving --seeds 1)
+esper compare synth "${halves[@]}" --dir halves --jobs 2
+expect_code 0
+expect_words out "halving, seed 1: "
+log=$(cat halves/halving-1.log)
+expect_words log "halving: round 1 of 5, 16 networks" "halving: round 4 of 5, 2 networks"
+esper compare synth "${halves[@]}" --dir halves --json
+chosen=$(sed -n 's/.*"line":"halving".*"tested":"\([^"]*\)".*/\1/p' <<<"$out")
+[ "$(field params '"line":"halving"' '"seed"')" -le 3000 ] || bad "more parameters than were asked for"
+budget=$(field budget '"line":"halving"')
+over=$(($(field flops_train '"line":"halving"' '"seed"') * 100 / budget))
+[ "$over" -ge 98 ] && [ "$over" -le 103 ] || bad "halving spent $over % of its budget"
+expect_equal "what it found in its configuration" "$(sed -n 's/^plant = //p' halves/halving-1/config.ini)" "$chosen"
+hash=$(hash_of halves/halving-1)
+esper replay halves/halving-1 --progress none
+expect_code 0
+expect_words out "weights equal"
+for threads in 1 3; do # stopped in the search it begins anew, and behind it goes on
+    rm -rf again
+    break_off TERM '[ -e again/halving-1/last.safetensors ]' again compare synth "${halves[@]}" --dir again --jobs 1 --threads $threads
+    esper compare synth "${halves[@]}" --dir again --jobs 1 --threads $threads
+    expect_code 0
+    expect_equal "weights of a search that was stopped, $threads threads" "$(hash_of again/halving-1)" "$hash"
+done
+break_off TERM 'grep -q "round 1 of" early/halving-1.log 2>/dev/null' early compare synth "${halves[@]}" --dir early --jobs 1
+expect_words out "the same command with --dir early goes on"
+esper compare synth "${halves[@]}" --dir early --jobs 1
+expect_code 0
+expect_equal "weights of a search that began anew" "$(hash_of early/halving-1)" "$hash"
+refused 2 "halving chooses the seeds: leave out plant" grow synth "${fixed[@]}" --policy halving --plant r0c0:norm --run-dir x
+refused 2 "halving divides FLOPs among networks: set length = flops" grow synth "${fixed[@]}" --policy halving --length epochs --run-dir x
+refused 2 "--gates has no effect on synth: nobody decides about seeds" grow synth --policy halving --gates strict
+refused 2 "halving has divided what it may spend already" grow --resume halves/halving-1 --flops 9e12
 finish

@@ -74,7 +74,7 @@ cat >soon.txt <<'END'
 5  r0c0 fossilize
 END
 soon=("${tiny[@]}" --gates permissive --decisions soon.txt --progress none)
-esper grow synth "${soon[@]}" --epochs 5 --gate-epochs 1 --run-dir soon
+esper grow synth "${soon[@]}" --length epochs --epochs 5 --gate-epochs 1 --run-dir soon
 expect_code 0
 expect_equal "nothing to warn of" "$err" ""
 expect_words out "fossilized 5"
@@ -198,7 +198,8 @@ expect_code 1
 expect_words err "a decision log of version 2; this program reads version 3"
 
 # ---- as long as its budget: in FLOPs, or in epochs of the network as it begins
-esper grow synth "${tiny[@]}" --epochs 6 --policy scripted --decisions plan.txt --run-dir charged
+head -n 6 plan.txt >begins.txt
+esper grow synth "${tiny[@]}" --epochs 6 --policy scripted --decisions begins.txt --run-dir charged
 expect_code 0
 charged=$(weights_of)
 epochs=$(grep -c '"source":"policy"' charged/decisions.jsonl)
@@ -215,7 +216,7 @@ esper replay probed --progress none
 expect_code 0
 expect_words out "$probed decisions" "weights equal"
 budget=$(sed -n '1s/.*"budget":"\{0,1\}\([0-9]*\).*/\1/p' charged/decisions.jsonl)
-esper grow synth "${tiny[@]}" --flops "$budget" --policy scripted --decisions plan.txt --run-dir flops
+esper grow synth "${tiny[@]}" --flops "$budget" --policy scripted --decisions begins.txt --run-dir flops
 expect_code 0
 expect_equal "weights of a run by --flops" "$(weights_of)" "$charged"
 

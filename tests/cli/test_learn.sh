@@ -113,7 +113,7 @@ refused 1 "no run below runs/ yet|esper learn" learn --resume last
 refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --rond 3
 
 # ---- a run: what it says
-flags="--batch=8 --max-steps=2 --blocks=2 --channels=2" # that are not the task's, and that its networks had
+flags="--length=epochs --batch=8 --max-steps=2 --blocks=2 --channels=2" # that are not the task's, and that its networks had
 esper "${learn[@]}" --run-dir whole --progress plain
 expect_code 0
 expect_equal "standard error of a run" "$err" "esper: warn: no seed can be kept in 3 epochs: with permissive gates and \

@@ -185,10 +185,10 @@ prefix=()
 # ---- resuming
 esper train --resume mine
 expect_code 1
-expect_words err "runs/mine-1" "has had 2 epochs, and 2 were asked for" "--epochs N" "esper eval"
+expect_words err "runs/mine-1" "has had 2 epochs, and spent all that was asked for" "--epochs N" "esper eval"
 esper train --resume mine --epochs 0
 expect_code 1
-expect_words err "has had 2 epochs, and 0 were asked for"
+expect_words err "has had 2 epochs, and spent all that was asked for"
 esper train --resume mine --lr 0.5
 expect_code 2
 expect_words err "lr is 0.05" "cannot become 0.5" "new run"

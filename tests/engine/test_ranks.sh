@@ -47,7 +47,7 @@ cat >script.txt <<'END'
 13 r0c0 advance
 16 r1c1 germinate blueprint=norm
 END
-grow=(grow synth --epochs 18 --max-steps 4 --batch 24 --blocks 2 --channels 4 --gates permissive --policy scripted
+grow=(grow synth --length epochs --epochs 18 --max-steps 4 --batch 24 --blocks 2 --channels 4 --gates permissive --policy scripted
     --decisions script.txt --progress none)
 for again in 1 2; do
     on_ranks 3 "${grow[@]}" --run-dir grown-$again
@@ -182,6 +182,12 @@ for n in 1 2; do
         "epoch 2 batch 0 step 5 spent $((spent * 5 / 6)) of $((spent * 5 / 6))"
 done
 expect_equal "what is spent on 1 rank and on 2" "$(cursor_of short-1)" "$(cursor_of short-2)"
+
+# A search is one on any number of ranks: all end with the same network.
+on_ranks 2 grow synth --policy halving --epochs 40 --max-steps 5 --batch 8 --blocks 2 --channels 4 --progress none --run-dir searched
+expect_code 0
+expect_words err "halving: round 4 of 5, 2 networks"
+expect_equal "how often each round is told" "$(grep -c 'halving: round' err.txt)" 4
 
 # A directory that holds a run already: who was to make it says so, and is not talked over.
 on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir taken

@@ -16,7 +16,7 @@ enum { POISON_EPOCHS = 18, POISON_STEPS = 3, POISON_PATH = 64 };
 #define POISON_CNN  "threads = 1\nbatch = 4\nchannels = 2\nblocks = 2\n"
 #define POISON_TEXT "threads = 1\nbatch = 2\nlayers = 2\nwidth = 8\nheads = 2\ncontext = 8\n"
 #define POISON_ALL \
-    "max_steps = 3\nepochs = 18\nsnapshot_every = 2\ngates = permissive\npolicy = scripted\ndecisions = poison.txt\n"
+    "max_steps = 3\nlength = epochs\nepochs = 18\nsnapshot_every = 2\ngates = permissive\npolicy = scripted\ndecisions = poison.txt\n"
 
 typedef struct poison {
     const char *task;

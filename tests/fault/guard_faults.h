@@ -32,7 +32,7 @@ typedef struct lab {
 
 #define LAB_CNN  "threads = 1\nbatch = 4\nchannels = 2\nblocks = 2\n"
 #define LAB_TEXT "threads = 1\nbatch = 2\nlayers = 2\nwidth = 8\nheads = 2\ncontext = 8\n"
-#define LAB_ALL  "snapshot_every = 3\nmax_steps = 7\nepochs = 3\n"
+#define LAB_ALL  "snapshot_every = 3\nmax_steps = 7\nlength = epochs\nepochs = 3\n"
 
 static lab all_labs[] = {
     {.name = "cnn, sgd", .task = "synth", .settings = LAB_CNN LAB_ALL},

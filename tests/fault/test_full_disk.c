@@ -123,7 +123,7 @@ static void run_can_go_on_afterwards(void **state)
     assert_int_equal(live_blocks(), live);
     check_no_draft("full");
     check_good(esper_checkpoint_init(checkpoint_of("full", path), &checkpoint));
-    assert_string_equal(esper_safetensors_note_find(checkpoint.file, "cursor"), "epoch 1 batch 0 step 5");
+    assert_non_null(strstr(esper_safetensors_note_find(checkpoint.file, "cursor"), "epoch 1 batch 0 step 5 "));
     esper_checkpoint_fini(&checkpoint);
     esper_config_init(&nothing);
     check_good(run_steps(NULL, &nothing, "full", -1, &result));
@@ -157,7 +157,7 @@ static void lost_events_are_told(void **state)
     set_limit(full);
     check_fails(status, ESPER_E_IO, "silent/" ESPER_RUN_EVENTS "|events lost");
     check_good(esper_checkpoint_init(checkpoint_of("silent", path), &checkpoint));
-    assert_string_equal(esper_safetensors_note_find(checkpoint.file, "cursor"), "epoch 1 batch 0 step 5");
+    assert_non_null(strstr(esper_safetensors_note_find(checkpoint.file, "cursor"), "epoch 1 batch 0 step 5 "));
     esper_checkpoint_fini(&checkpoint);
 }
 

@@ -264,7 +264,7 @@ static const char *const lives[ESPER_N_BIRTHS] = {
 
 static esper_run_result run_life(int n_steps, bool resume, const esper_decision_history *replay)
 {
-    esper_config config = config_of("synth_text", TEXT "epochs = 6\n",
+    esper_config config = config_of("synth_text", TEXT "epochs = 6\nlength = epochs\n",
                                     "gates = permissive\ngate_epochs = 1\npolicy = scripted\ndecisions = life.txt\n"
                                     "checkpoint_every = 1\nrun_dir = run\n"),
                  nothing;

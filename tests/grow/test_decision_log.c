@@ -42,6 +42,25 @@ static esper_log_entry a_decision(void)
     return entry;
 }
 
+/* A fork of a trial, with a loss that is none. */
+static esper_log_entry a_fork(void)
+{
+    return (esper_log_entry){.epoch = 3,
+                             .step = 60,
+                             .share = 0.125,
+                             .source = ESPER_LOG_TRIAL,
+                             .slot = "r1c1",
+                             .trial = {.blueprint = 1,
+                                       .round = 2,
+                                       .n_steps = 129,
+                                       .n_samples = 6000,
+                                       .loss = (double)NAN,
+                                       .gain = -0.25,
+                                       .error = 0.5,
+                                       .flops = 3.29e11,
+                                       .fork = 0x5dcd4b4a2e5d8c4e}};
+}
+
 static esper_log_entry a_rollback(void)
 {
     esper_log_entry entry = {.epoch = 1, .step = 0, .share = 1.0, .source = ESPER_LOG_GOVERNOR};
@@ -194,6 +213,7 @@ static int make_entries(esper_log_entry entries[64])
     }
     for (int fault = ESPER_FAULT_NAN; fault <= ESPER_FAULT_MANTISSA; fault++)
         entries[n++] = an_injection(fault, fault % (ESPER_DRILL_GRADIENTS + 1));
+    entries[n++] = a_fork();
     return n;
 }
 
@@ -497,7 +517,7 @@ static void damaged_headers_are_named(void **state)
 /* Any single byte of a log changed: read or refused, with a line; never worse. */
 static void survives_any_byte(void **state)
 {
-    esper_log_entry entries[3] = {a_decision(), a_rollback(), an_injection(1, 1)};
+    esper_log_entry entries[4] = {a_decision(), a_rollback(), an_injection(1, 1), a_fork()};
     esper_decision_log *log = open_new();
     esper_decision_history history;
     int n_refused = 0;
@@ -505,7 +525,7 @@ static void survives_any_byte(void **state)
     size_t bytes;
 
     (void)state;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         check_good(esper_decision_log_append(log, &entries[i]));
     esper_decision_log_close(log);
     text = text_of(&bytes);
@@ -540,8 +560,17 @@ static void refuses_what_is_not_whole(void **state)
     entry.epoch = 0;
     check_fails(esper_decision_log_append(log, &entry), ESPER_E_ARG, PATH ": entry 0: |epoch 0");
     entry = a_decision();
-    entry.source = 3;
-    check_fails(esper_decision_log_append(log, &entry), ESPER_E_ARG, "source 3");
+    entry.source = ESPER_LOG_N_SOURCES;
+    check_fails(esper_decision_log_append(log, &entry), ESPER_E_ARG, "source 4");
+    entry = a_fork();
+    entry.trial.blueprint = -1;
+    check_fails(esper_decision_log_append(log, &entry), ESPER_E_ARG, "a fork's slot and blueprint (-1)");
+    entry = a_fork();
+    entry.slot[0] = '\0';
+    check_fails(esper_decision_log_append(log, &entry), ESPER_E_ARG, "a fork's slot and blueprint (1)");
+    entry = a_fork();
+    entry.trial.round = -1;
+    check_fails(esper_decision_log_append(log, &entry), ESPER_E_ARG, "round -1");
     entry = a_decision();
     entry.slot[0] = '\0';
     check_fails(esper_decision_log_append(log, &entry), ESPER_E_ARG, "slot 1 has no name");

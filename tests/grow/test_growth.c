@@ -392,7 +392,7 @@ static void check_refused(const char *more, int epoch, int op, int slot, int blu
     garden *g = calloc(1, sizeof(*g));
     esper_slots before;
 
-    g->config = config_of("synth", GROWING, more);
+    g->config = config_of("synth", GROWING "policy = none\n", more);
     check_good(esper_single_open(task_named("synth"), &g->config, ESPER_USE_GROW, &g->network));
     for (int i = 0; i < EPOCHS; i++) {
         entries[i] = (esper_log_entry){.epoch = i + 1, .step = (uint64_t)(i + 1) * 5, .source = ESPER_LOG_POLICY};

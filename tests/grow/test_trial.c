@@ -8,7 +8,7 @@
 /* A host that sees no neighbourhoods, and seeds that do. */
 #define TRYING                                                                                                  \
     "policy = trials\nbatch = 32\nmax_steps = 20\nchannels = 2\nkernel = 1\nblocks = 3\nschedule = hold\nlr = 0.05\n" \
-    "blueprints = conv_light\ntrial_share = 0.4\ntrial_first = 0.05\ntrial_price = 0\nflops = 1e10\ngates = strict\n"
+    "blueprints = conv_light\ntrial_share = 0.6\ntrial_first = 0.05\ntrial_price = 0\nlength = flops\nflops = 1e10\ngates = strict\n"
 
 /* Grows until a seed is there, or no longer than so many epochs. The slot it is in; -1: none. */
 static int grow_until_seed(garden *g, uint32_t most)

@@ -101,6 +101,28 @@ static void seeds_are_told_apart(void **state)
         }
 }
 
+/* A network that grows has all its decisions: an episode is as many epochs as were asked for, whatever they cost and whatever a run
+ * may spend. */
+static void episodes_are_whole(void **state)
+{
+    static const uint64_t four[] = {1, 2, 3, 4};
+    int n_grown = 0;
+    stage s;
+
+    (void)state;
+    stage_open(&s, "epochs = 12\nschedule = hold\nflops = 1\n", 4, 1);
+    check_good(play_own(&s, four, 4));
+    for (int env = 0; env < 4; env++) {
+        const esper_network *network = look_at(&s, env).network;
+
+        assert_int_equal(esper_fleet_episode(s.fleet, env).n_steps, 12);
+        assert_int_equal(network->cursor.step, 12 * 5);
+        n_grown += esper_fleet_episode(s.fleet, env).n_germinated > 0;
+    }
+    assert_true(n_grown > 0);
+    stage_close(&s);
+}
+
 /* ------------------------------------------------------------------------------------------------ one that panics */
 
 static void one_goes_back_alone(void **state)
@@ -367,6 +389,7 @@ int main(void)
         cmocka_unit_test(own_decisions_in_any_company),
         cmocka_unit_test(drawn_decisions_in_any_company),
         cmocka_unit_test(seeds_are_told_apart),
+        cmocka_unit_test(episodes_are_whole),
         cmocka_unit_test(one_goes_back_alone),
         cmocka_unit_test(one_is_stopped_alone),
         cmocka_unit_test(failures_speak),

@@ -6,9 +6,20 @@
 
 #include "policy/pack.h"
 
-static const char *const names[] = {"none", "heuristic", "random", "scripted", "command", "learned"};
+static const char *const names[] = {"none", "heuristic", "random", "scripted", "command", "halving", "learned", "trials"};
 
 enum { N_NAMES = sizeof(names) / sizeof(names[0]), PACK_BYTES = 2048 };
+
+/* Ground that is never used: there is nothing to pay a trial with. */
+static esper_status measure(void *context, esper_fork *fork)
+{
+    (void)context;
+    fork->step_flops = fork->sample_flops = 1.0;
+    return ESPER_OK;
+}
+
+static const esper_trial_ground ground = {.measure = measure};
+static const esper_trial_settings trials = {.batch = 1, .n_batches = 1, .blueprints = 2};
 
 static esper_policy_setup full_setup(void)
 {
@@ -22,6 +33,8 @@ static esper_policy_setup full_setup(void)
     setup.policy_file = policy_path;
     write_file("plan.txt", "10 r0c0 germinate blueprint=norm\n");
     setup.script = "plan.txt";
+    setup.trials = &trials;
+    setup.ground = &ground;
     setup.command = "while read -r view; do echo '{\"epoch\":10,\"op\":\"wait\",\"memory\":\"m\"}'; done";
     return setup;
 }
@@ -49,7 +62,8 @@ static void the_list(void **state)
     assert_int_equal(n, N_NAMES);
     policy = NULL;
     check_fails(esper_policy_open("clever", &setup, &policy), ESPER_E_ARG,
-                "'clever'. There are none, heuristic, random, scripted, command, learned (by its file or its run)");
+                "'clever'. There are none, heuristic, random, scripted, command, halving, learned, trials (learned: by its "
+                "file or its run)");
     check_fails(esper_policy_open("hueristic", &setup, &policy), ESPER_E_ARG, "did you mean 'heuristic'? There are");
     setup.n_slots = 0;
     check_fails(esper_policy_open("none", &setup, &policy), ESPER_E_ARG, "0 slots");

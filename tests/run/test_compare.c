@@ -21,22 +21,6 @@ static void check_real(double value, double wanted)
 
 /* ------------------------------------------------------------------------------------------------ numbers */
 
-static void epochs_come_nearest(void **state)
-{
-    static const struct {
-        double flops, per_epoch;
-        int    epochs;
-    } cases[] = {{100.0, 10.0, 10}, {104.0, 10.0, 10}, {106.0, 10.0, 11}, {95.0, 10.0, 10},
-                 {3.0, 10.0, 1},    {14.0, 10.0, 1},   {0.0, 10.0, 1},    {1.0, 0.0, 1000000}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        if (esper_compare_epochs(cases[i].flops, cases[i].per_epoch) != cases[i].epochs)
-            fail_msg("%g FLOPs at %g: %d epochs, expected %d", cases[i].flops, cases[i].per_epoch,
-                     esper_compare_epochs(cases[i].flops, cases[i].per_epoch), cases[i].epochs);
-    assert_int_equal(esper_compare_epochs((double)NAN, 10.0), 1);
-}
-
 static int64_t params_of(const char *task, const esper_config *config, const esper_dataset_info *data)
 {
     esper_host host = esper_task_host(task_named(task), config, data);
@@ -139,6 +123,7 @@ static void bad_requests(void **state)
     const esper_task *task = task_named("synth");
     esper_config config = config_of("synth", SMALL_CNN, ""), no_epochs = config_of("synth", SMALL_CNN, "epochs = 0\n");
     esper_config even = config_of("synth", SMALL_CNN, "kernel = 4\n");
+    esper_config planted = config_of("synth", SMALL_CNN, "plant = r0c0:norm\n");
     esper_compare compare;
 
     (void)state;
@@ -152,6 +137,7 @@ static void bad_requests(void **state)
     check_fails(esper_compare_init(&compare, task, &config, "static-equal", 1), ESPER_E_CONFIG, "static-equal");
     check_fails(esper_compare_init(&compare, task, &config, "command", 1), ESPER_E_CONFIG, "--policy-cmd");
     check_fails(esper_compare_init(&compare, task, &config, "scripted", 1), ESPER_E_CONFIG, "--decisions");
+    check_fails(esper_compare_init(&compare, task, &planted, "none,halving", 1), ESPER_E_CONFIG, "halving|--plant");
     check_fails(esper_compare_init(&compare, task, &config, "none", 0), ESPER_E_CONFIG, "--seeds: 0");
     check_fails(esper_compare_init(&compare, task, &config, "none", -3), ESPER_E_CONFIG, "--seeds: -3");
     check_fails(esper_compare_init(&compare, task, &config, "none", 100000), ESPER_E_CONFIG, "--seeds");
@@ -181,9 +167,13 @@ static void the_grown_line(void **state)
     assert_int_equal(compare.grown, 1);
     assert_int_equal(compare.host, -1);
     esper_compare_fini(&compare);
+    compare = compare_of("halving,none,random", "", 1); /* a search grows nothing */
+    assert_int_equal(compare.grown, 2);
+    assert_int_equal(compare.lines[0].kind, ESPER_COMPARE_SEARCH);
+    esper_compare_fini(&compare);
     compare = compare_of("none", "", 2);
     assert_int_equal(compare.grown, -1);
-    assert_int_equal(compare.n_runs, 2); /* no FLOPs to be equal to */
+    assert_int_equal(compare.n_runs, 2);
     esper_compare_fini(&compare);
     assert_int_equal(live_blocks(), 0);
 }
@@ -224,7 +214,7 @@ static void end_run(esper_compare *compare, const char *name, double acc, double
     run->result.flops = 1000.0;
     run->result.flops_train = flops;
     run->result.params = params;
-    run->result.epochs = run->epochs;
+    run->result.epochs = 3;
     run->result.seconds = 1.5;
     snprintf(run->result.tested, sizeof(run->result.tested), "%s", tested);
 }
@@ -238,42 +228,106 @@ static void break_run(esper_compare *compare, const char *name, const char *why)
     snprintf(run->result.why, sizeof(run->result.why), "%s", why);
 }
 
+static esper_config configured(esper_compare *compare, const char *name)
+{
+    esper_config config;
+
+    assert_true(is_ready(compare, name));
+    check_good(esper_compare_configure(compare, run_named(compare, name), "somewhere", 1, &config));
+    return config;
+}
+
+/* What three epochs of the small host cost. */
+static double host_budget(void)
+{
+    esper_config config = config_of("synth", SMALL_CNN, "");
+    esper_network *network;
+    double budget;
+
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &network));
+    budget = (double)(3 * 5 * network->step_cost);
+    esper_single_close(network);
+    return budget;
+}
+
 static void runs_wait_and_are_chosen(void **state)
 {
-    esper_compare compare = compare_of("none,random,heuristic,static-final,static-equal", "seed = 7\n", 2);
+    esper_compare compare = compare_of("none,random,heuristic,halving,static-final,static-equal", "seed = 7\n", 2);
+    static const char *const lines[] = {"none", "random", "halving", "static-final", "static-equal", "heuristic"};
+    double budget = host_budget();
     esper_config config;
 
     (void)state;
-    assert_int_equal(compare.n_runs, 2 * 8);
+    assert_int_equal(compare.n_runs, 2 * 6);
     assert_true(is_ready(&compare, "none-7"));
     assert_true(is_ready(&compare, "random-8"));
+    assert_true(is_ready(&compare, "halving-8"));
     assert_false(is_ready(&compare, "static-final-7"));
     assert_false(is_ready(&compare, "static-equal-7"));
-    assert_false(is_ready(&compare, "none-7-flops"));
     end_run(&compare, "heuristic-7", 50.0, 500.0, 331, "r0c0:norm:add,r1c1:conv_light:gate");
-    assert_false(is_ready(&compare, "none-7-flops")); /* what an epoch costs is not known */
-    end_run(&compare, "none-7", 40.0, 300.0, 188, "");
-    assert_true(is_ready(&compare, "none-7-flops"));
-    assert_int_equal(run_named(&compare, "none-7-flops")->epochs, 5);
-    assert_true(is_ready(&compare, "static-final-7"));
-    check_good(esper_compare_configure(&compare, run_named(&compare, "static-final-7"), "somewhere", 1, &config));
+    for (int i = 0; i < 6; i++) { /* whatever a network costs */
+        char name[ESPER_COMPARE_NAME_CHARS];
+
+        snprintf(name, sizeof(name), "%s-7", lines[i]);
+        config = configured(&compare, name);
+        assert_int_equal(config.length, ESPER_CONFIG_LENGTH_FLOPS);
+        check_real(run_named(&compare, name)->flops, budget);
+        if (strncmp(name, "static", 6) == 0)
+            check_real(config.flops, budget);
+        else /* it begins with the host, and comes to the same */
+            assert_true(config.epochs == 3 && config.flops == 0.0);
+    }
+    config = configured(&compare, "static-final-7");
     assert_string_equal(config.plant, "r0c0:norm:add,r1c1:conv_light:gate");
     assert_string_equal(config.policy, "none");
     assert_string_equal(config.run_dir, "somewhere");
-    assert_true(config.seed == 7 && config.epochs == 3 && config.threads == 1);
-    assert_true(is_ready(&compare, "static-equal-7"));
-    check_good(esper_compare_configure(&compare, run_named(&compare, "static-equal-7"), "somewhere", 1, &config));
+    assert_true(config.seed == 7 && config.threads == 1);
+    config = configured(&compare, "static-equal-7");
     assert_int_equal(config.channels, 3);
     assert_string_equal(config.plant, "");
     assert_int_equal(run_named(&compare, "static-equal-7")->size_params, 331);
-    check_good(esper_compare_configure(&compare, run_named(&compare, "heuristic-7"), "x", 2, &config));
+    config = configured(&compare, "heuristic-7");
     assert_string_equal(config.policy, "heuristic");
+    config = configured(&compare, "halving-7");
+    assert_string_equal(config.policy, "halving");
     assert_false(is_ready(&compare, "static-final-8")); /* seeds do not mix */
+    esper_compare_fini(&compare);
+    compare = compare_of("none,random", "flops = 12345\n", 1);
+    check_real(configured(&compare, "none-1").flops, 12345.0);
+    check_real(configured(&compare, "random-1").flops, 12345.0);
     esper_compare_fini(&compare);
     assert_int_equal(live_blocks(), 0);
 }
 
-/* Nothing was kept: static-final is the host, and is not trained a second time; nor is a budget that is the same. */
+/* A length in epochs is that of policies; all others spend what the one did that static lines follow. */
+static void epochs_are_those_of_the_grown_run(void **state)
+{
+    esper_compare compare = compare_of("none,random,heuristic,halving,static-equal", "length = epochs\n", 1);
+    static const char *const others[] = {"none-1", "halving-1", "static-equal-1"};
+    esper_config config;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_false(is_ready(&compare, others[i]));
+    config = configured(&compare, "random-1");
+    assert_int_equal(config.length, ESPER_CONFIG_LENGTH_EPOCHS);
+    assert_int_equal(config.epochs, 3);
+    end_run(&compare, "random-1", 50.0, 700.0, 331, "");
+    assert_false(is_ready(&compare, "none-1"));
+    end_run(&compare, "heuristic-1", 50.0, 500.0, 331, "");
+    for (int i = 0; i < 3; i++) {
+        config = configured(&compare, others[i]);
+        assert_int_equal(config.length, ESPER_CONFIG_LENGTH_FLOPS);
+        check_real(config.flops, 500.0);
+    }
+    esper_compare_fini(&compare);
+    compare = compare_of("none,halving", "length = epochs\n", 1); /* nothing grows: the host has them */
+    check_real(configured(&compare, "halving-1").flops, host_budget());
+    check_real(configured(&compare, "none-1").flops, host_budget());
+    esper_compare_fini(&compare);
+}
+
+/* Nothing was kept: static-final is the host, and is not trained a second time. */
 static void alike_runs_are_run_once(void **state)
 {
     esper_compare compare = compare_of("none,heuristic,static-final,static-equal", "", 1);
@@ -287,8 +341,6 @@ static void alike_runs_are_run_once(void **state)
     assert_false(is_ready(&compare, "static-final-1"));
     assert_int_equal(run_named(&compare, "static-final-1")->result.outcome, ESPER_COMPARE_GOOD);
     check_real(run_named(&compare, "static-final-1")->result.acc_test, 40.0);
-    assert_false(is_ready(&compare, "none-1-flops")); /* 3 epochs come nearest to 310 FLOPs */
-    check_real(run_named(&compare, "none-1-flops")->result.acc_test, 40.0);
     esper_compare_fini(&compare);
 }
 
@@ -397,7 +449,7 @@ static void learned_lines(void **state)
     esper_compare_fini(&compare);
 }
 
-/* What each learned policy ended with is trained from scratch, too; the budget stays that of one line. */
+/* What each learned policy ended with is trained from scratch, too. */
 static void finals_of_each_policy(void **state)
 {
     static const char *const names[] = {"none", "static-final-heuristic", "static-final-a", "static-final-b",
@@ -423,12 +475,7 @@ static void finals_of_each_policy(void **state)
     assert_string_equal(run_named(&compare, "static-final-b-1")->plant, "r1c1:norm:add");
     assert_false(is_ready(&compare, "static-final-a-1"));
     assert_false(is_ready(&compare, "static-final-heuristic-1"));
-    end_run(&compare, "static-final-b-1", 50.0, 300.0, 200, "");
-    assert_false(is_ready(&compare, "static-final-b-1-flops")); /* of heuristic, as all lines there */
     end_run(&compare, "heuristic-1", 50.0, 500.0, 250, "r0c0:norm:add");
-    assert_true(is_ready(&compare, "static-final-b-1-flops"));
-    assert_int_equal(run_named(&compare, "static-final-b-1-flops")->epochs, 5);
-    assert_string_equal(run_named(&compare, "static-final-b-1-flops")->plant, "r1c1:norm:add");
     assert_true(is_ready(&compare, "static-final-heuristic-1"));
     assert_string_equal(run_named(&compare, "static-final-heuristic-1")->plant, "r0c0:norm:add");
     esper_compare_fini(&compare);
@@ -521,9 +568,6 @@ static esper_compare example(void)
         if (i < 2)
             run_named(&compare, name)->result.total_reward = 3.0 + i;
     }
-    end_run(&compare, "none-1-flops", 41.0, 4e6, 1188, "");
-    end_run(&compare, "none-2-flops", 44.0, 4e6, 1188, "");
-    assert_false(is_ready(&compare, "none-3-flops"));
     return compare;
 }
 
@@ -533,29 +577,27 @@ static void summaries_pair_by_seed(void **state)
     esper_compare_summary summary;
 
     (void)state;
-    assert_true(esper_compare_summarise(&compare, 1, false, &summary));
+    esper_compare_summarise(&compare, 1, &summary);
     assert_int_equal(summary.n_bad, 1);
     check_real(summary.acc.mean, 47.0);
     check_real(summary.gain.mean, 6.0); /* +5 and +7: the third seed has no pair */
     check_real(summary.gain.sd, sqrt(2.0));
-    assert_true(esper_compare_summarise(&compare, 0, false, &summary));
-    check_real(summary.acc.mean, 54.0);
-    assert_true(esper_compare_summarise(&compare, 1, true, &summary));
-    check_real(summary.gain.mean, 4.5);
     check_real(summary.epochs.mean, 3.0);
-    assert_true(esper_compare_summarise(&compare, 0, true, &summary));
-    assert_int_equal(summary.acc.n, 2);
-    check_real(summary.epochs.mean, 4.0);
+    esper_compare_summarise(&compare, 0, &summary);
+    check_real(summary.acc.mean, 54.0);
     esper_compare_fini(&compare);
-    compare = compare_of("heuristic,static-equal", "", 1);
+    compare = compare_of("heuristic,static-equal,halving", "", 1);
     end_run(&compare, "heuristic-1", 50.0, 310.0, 270, "");
     end_run(&compare, "static-equal-1", 50.0, 310.0, 270, "");
-    run_named(&compare, "static-equal-1")->result.total_reward = 7.0; /* nobody decided: it is no return */
-    assert_true(esper_compare_summarise(&compare, 1, false, &summary));
-    assert_true(summary.acc.n == 1 && summary.total_reward.n == 0);
-    esper_compare_fini(&compare);
-    compare = compare_of("random,heuristic", "", 1);
-    assert_false(esper_compare_summarise(&compare, 0, true, &summary)); /* it grows by a budget of its own */
+    end_run(&compare, "halving-1", 50.0, 310.0, 270, "r0c0:norm");
+    for (int line = 1; line < 3; line++) {
+        char name[ESPER_COMPARE_NAME_CHARS];
+
+        snprintf(name, sizeof(name), "%s-1", compare.lines[line].name);
+        run_named(&compare, name)->result.total_reward = 7.0; /* nobody decided: it is no return */
+        esper_compare_summarise(&compare, line, &summary);
+        assert_true(summary.acc.n == 1 && summary.total_reward.n == 0);
+    }
     esper_compare_fini(&compare);
 }
 
@@ -615,7 +657,8 @@ static void tables_tell_all(void **state)
 
     (void)state;
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &plain);
-    check_says(&plain, "synth: 3 seeds from 1, 3 epochs, gates permissive for all\n\nAt equal epochs:\n");
+    check_says(&plain, "synth: 3 seeds from 1, gates permissive for all\n\nAt equal training FLOPs, ");
+    check_says(&plain, " for each, what 3 epochs of the host cost:\n");
     check_says(&plain, "  none            3   54.00  22.54  40.00  80.00          -     -    1.50  0.50   1,188");
     check_says(&plain, "  heuristic  2 of 3   47.00   2.83  45.00  49.00      +6.00  1.41    3.50  0.71   2,000");
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 79}, &narrow);
@@ -623,23 +666,21 @@ static void tables_tell_all(void **state)
     check_says(&narrow, "\n\n  line       params  FLOPs/sample  training FLOPs  epochs   time\n");
     check_says(&narrow, "  line  seeds  return              95 %  test %             95 %\n");
     check_says(&narrow, "\n\n  line  params          95 %\n");
-    check_says(&plain, "heuristic less each other line, at equal epochs on the same seeds");
+    check_says(&plain, "heuristic less each other line, on the same seeds");
     check_says(&plain, "  none      2  +2.250  -0.927 to +5.427   +6.00  -6.71 to +18.71    +812  +812 to +812\n");
-    check_says(&plain, "At equal training FLOPs, those of heuristic on the same seed:\n");
+    assert_int_equal(count_words(&plain, "At equal"), 1);
     check_says(&plain, "Runs that are not counted:\n");
     check_says(&plain, "  heuristic-3: broken off: the governor stopped the run: NaN\n");
-    check_says(&plain, "  none-3-flops: not run: it needs heuristic-3 (broken off)\n");
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_MARKDOWN, 0}, &markdown);
     check_says(&markdown, "|---|---:|");
     check_says(&markdown, "| heuristic | 2 of 3 | 47.00 | 2.83 | 45.00 | 49.00 | +6.00 | 1.41 | 3.50 | 0.71 | 2,000 |");
     check_says(&markdown, "| none | 2 | +2.250 | -0.927 to +5.427 | +6.00 | -6.71 to +18.71 | +812 | +812 to +812 |\n");
     check_says(&markdown, "\n- heuristic-3: broken off");
     esper_compare_write_json(&compare, &json);
-    check_says(&json, "{\"line\":\"none\",\"seed\":\"3\",\"budget\":\"epochs\",\"status\":\"ok\",\"acc_test\":80,");
+    check_says(&json, "{\"line\":\"none\",\"seed\":\"3\",\"status\":\"ok\",\"acc_test\":80,");
     check_says(&json, "\"status\":\"broken off\",\"why\":\"the governor stopped the run: NaN\",\"acc_test\":null,");
-    check_says(&json,
-               "{\"summary\":\"heuristic\",\"task\":\"synth\",\"gates\":\"permissive\",\"budget\":\"epochs\",\"n\":2,"
-               "\"n_bad\":1,\"acc_mean\":47,");
+    check_says(&json, "{\"summary\":\"heuristic\",\"task\":\"synth\",\"gates\":\"permissive\",\"n\":2,"
+                      "\"n_bad\":1,\"acc_mean\":47,");
     check_says(&json, "\"return_n\":2,\"return_mean\":3.5,");
     check_says(&json, "\"on_front\":true}");
     check_says(&json, "{\"pair\":\"heuristic\",\"less\":\"none\",");
@@ -679,13 +720,11 @@ static void weights_are_told(void **state)
     check_says(&page, "rent_weight=0.1,gamma=0.9</td>");
     esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,low.safetensors", "", 1);
-    assert_false(esper_compare_has_budget(&compare)); /* nobody spends the FLOPs of another */
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_MARKDOWN, 0}, &unpaired);
     check_says(&unpaired, "| line | runs | test % | sd | min | max | return | sd | params |"); /* over whom? */
     assert_null(strstr(unpaired.text, "over none"));
     esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,none", "", 1);
-    assert_true(esper_compare_has_budget(&compare));
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &usual);
     check_says(&usual, "trained by the reward escrow with strict gates");
     check_says(&usual, "on the same seeds, returns by the reward escrow:\n");
@@ -705,7 +744,7 @@ static void weights_are_told(void **state)
     assert_int_equal(live_blocks(), 0);
 }
 
-/* The plot has a mark for each run at equal epochs, a mean with its two spans for each line, and one front. Whether a page is
+/* The plot has a mark for each run, a mean with its two spans for each line, and one front. Whether a page is
  * well-formed tells tests/cli/test_compare.sh, where there is xmllint. */
 static void the_page(void **state)
 {
@@ -718,7 +757,7 @@ static void the_page(void **state)
     check_says(&page, "here &amp; &lt;there&gt;");
     check_says(&page, "47.00 % <span class=\"soft\">(21.59 to 72.41)</span>");
     check_says(&page, "heuristic-3</td>");
-    check_says(&page, "<caption>Static lines at the training FLOPs of heuristic on the same seed</caption>");
+    check_says(&page, "<caption>At equal training FLOPs</caption>");
     check_says(&page, "broken off: the governor stopped the run: NaN");
     assert_int_equal(count_words(&page, "<path class=\"run "), 5);
     assert_int_equal(count_words(&page, "<path class=\"mean ") - count_words(&page, "aria-hidden"), 2);
@@ -791,13 +830,13 @@ static void results_come_from_the_store(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_come_nearest),
         cmocka_unit_test(sizes_come_nearest),
         cmocka_unit_test(spreads),
         cmocka_unit_test(intervals),
         cmocka_unit_test(bad_requests),
         cmocka_unit_test(the_grown_line),
         cmocka_unit_test(runs_wait_and_are_chosen),
+        cmocka_unit_test(epochs_are_those_of_the_grown_run),
         cmocka_unit_test(alike_runs_are_run_once),
         cmocka_unit_test(planted_from_the_start),
         cmocka_unit_test(what_needs_a_bad_run_is_not_run),
