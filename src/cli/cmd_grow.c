@@ -34,6 +34,11 @@ static void print_page(const char *run_dir)
         fprintf(stderr, "esper: no report was written: %s\n", esper_last_error());
 }
 
+static bool is_asked(const esper_config *config, const char *key)
+{
+    return esper_config_place_of(config, esper_config_find(key)) > ESPER_CONFIG_PRESET;
+}
+
 /* Table, lineage, and where everything is. result NULL: the run had ended before. */
 static esper_status close_run(const esper_job *job, const char *run_dir, const esper_run_result *result,
                               bool has_control)
@@ -46,8 +51,9 @@ static esper_status close_run(const esper_job *job, const char *run_dir, const e
     ESPER_TRY(esper_grow_closing_print(run_dir, result));
     printf("\n");
     if (result != NULL) {
-        if (isfinite(result->total_reward))
-            printf("return    %.2f, what its decisions earned (esper info rewards)\n", result->total_reward);
+        if (isfinite(result->total_reward) &&
+            (is_asked(job->config, "reward") || is_asked(job->config, "reward_weights")))
+            esper_grow_closing_return(run_dir, result->total_reward);
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         esper_job_report_guard(result);
         if (result->n_faults_left > 0)
@@ -173,6 +179,8 @@ static void more_help(void)
     esper_terminal_print(stdout,
                          "\nexamples:  esper grow fashion --static-control\n"
                          "           esper grow fashion --epochs 60 --max-params 100000 --blueprints conv_light,norm\n"
+                         "           esper grow fashion --trial-share 0.3 --trial-price 0.02\n"
+                         "           esper grow fashion --policy heuristic\n"
                          "           esper grow fashion --policy scripted --decisions my.txt\n"
                          "           esper grow fashion --policy-cmd 'python3 examples/policy.py'\n"
                          "           esper grow fashion --policy best.safetensors\n"
@@ -186,16 +194,24 @@ const esper_command esper_command_grow = {
     .arguments = "[TASK] [flags]",
     .summary = "grow a network while it trains (default task: fashion)",
     .help =
-        "Trains the task's network and lets it grow. At the end of every epoch the network is validated, every seed is\n"
-        "measured, and a policy makes one decision: nothing, or one operation on one slot. A seed germinates in a slot,\n"
-        "learns without changing the network's output, is blended in, is put to the test, and is kept for good or\n"
-        "removed. Each of these steps leads through a gate that asks for evidence:\n\n"
-        "  G1  germinated -> training     it is sound          G3  blending -> holding      fully blended in, and stable\n"
-        "  G2  training -> blending       a trial shows gain   G5  holding -> fossilized    its contribution is proven\n\n"
+        "Trains the task's network and lets it grow. Its length is a budget of training FLOPs: what --epochs cost the network\n"
+        "as it begins, or --flops; a larger network gets fewer epochs. At the end of every epoch a policy makes one decision.\n"
+        "The usual one, trials, finds out what pays: now and then the run is forked, once as it is and once with each seed\n"
+        "that could grow; all forks train on the same batches while their rate falls to 0, the better half for longer and\n"
+        "longer. The best seed joins the run if its gain, the validation loss that its fork won over the one that got\n"
+        "nothing, is more than chance brings and than its FLOPs cost. Trials are paid from the budget:\n\n"
+        "  --trial-share X   most that they may cost, 0.2 of the run     --trial-steps N   steps of the last round at most\n"
+        "  --trial-first X   when the first is held, 0.03 of the run     --trial-price X   loss to win for twice the FLOPs\n"
+        "  --blueprints A,B  kinds of seeds to try\n\n"
+        "Under the other policies (--policy heuristic: rules that wait for a plateau) a seed germinates, learns without\n"
+        "changing the network's output, is blended in and put to the test, each step through a gate:\n\n"
+        "  G1  germinated -> training     it is sound           G3  blending -> holding      blended in, and stable\n"
+        "  G2  training -> blending       it would help now     G5  holding -> fossilized    the network depends on it\n\n"
         "A fault (NaN, Inf, a loss that explodes) is found at the step where it happens; the run goes back to the last good\n"
         "state and goes on. What was decided is in decisions.jsonl in the run's directory: `esper replay` makes the run\n"
-        "again from it. At the end come a table, the life of every seed, and report.html. Ctrl-C saves and leaves.\n\n"
-        "  --static-control  afterwards train the same host without growth, on the same seed and epochs, and compare\n"
+        "again from it. At the end come accuracy, size and cost, every seed with its gain and its dependence (the accuracy\n"
+        "lost when it is taken away), and report.html. Ctrl-C saves and leaves.\n\n"
+        "  --static-control  afterwards train the same host without growth, for as many training FLOPs, and compare\n"
         "  --resume RUN      go on with a run, bit for bit where it stopped: a directory, the beginning of its name\n"
         "                    below runs/, 'last', or a checkpoint file\n"
         "  --config FILE     read settings from a file",

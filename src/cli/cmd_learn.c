@@ -153,7 +153,7 @@ const esper_command esper_command_learn = {
     .summary = "train a growth policy by reinforcement (default task: " FAST_TASK ")",
     .help =
         "Plays episodes: networks of the task grow side by side, and a recurrent policy decides about each of them once an\n"
-        "epoch. Decisions are paid by --reward: what seeds contribute, less rent for the parameters they take. After every\n"
+        "epoch. Decisions are paid by --reward: accuracy that hangs on seeds, less rent for the parameters they take. After every\n"
         "round (one episode of each environment) the policy is updated by PPO and saved. Columns of the progress: mean return\n"
         "and its standard error, validation accuracy, parameters and seeds kept at the end of episodes, entropy (1: undecided)\n"
         "of the choice of operation, slot and blueprint, how far the update moved the policy (KL), and how much of the returns\n"

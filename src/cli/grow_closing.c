@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "policy/reward.h"
 #include "ui/grow_view.h"
 #include "ui/report_data.h"
 
@@ -29,6 +30,7 @@ static int64_t int_of(int64_t value)
 static esper_growth_seed shown_of(const esper_report_data *data, const esper_store_seed *seed)
 {
     const esper_store_record *last = esper_report_attribution_of(data, "contribution", seed->seed);
+    const esper_report_trial *trial = esper_report_trial_of(data, seed);
     int kept = (int)int_of(seed->fossilized_epoch), removed = (int)int_of(seed->pruned_epoch);
 
     return (esper_growth_seed){.slot = seed->slot,
@@ -36,11 +38,14 @@ static esper_growth_seed shown_of(const esper_report_data *data, const esper_sto
                                .params = int_of(seed->params),
                                .stage = esper_stage_find(seed->stage),
                                .germinated = (int)int_of(seed->germinated_epoch),
-                               .blended = (int)int_of(seed->blended_epoch),
                                .ended = kept > 0 ? kept : removed,
-                               .contribution = real_of(seed->contribution),
-                               .contribution_low = real_of(seed->contribution_lower),
-                               .contribution_high = last != NULL ? real_of(last->attribution.upper) : (double)NAN,
+                               .share = esper_report_birth_share(data, seed),
+                               .gain = trial != NULL ? trial->forks[1].gain : (double)NAN,
+                               .gain_error = trial != NULL ? trial->forks[1].error : (double)NAN,
+                               .n_candidates = trial != NULL ? trial->n - 1 : 0,
+                               .dependence = real_of(seed->contribution),
+                               .dependence_low = real_of(seed->contribution_lower),
+                               .dependence_high = last != NULL ? real_of(last->attribution.upper) : (double)NAN,
                                .reason = kept > 0 || removed > 0 ? seed->reason : NULL};
 }
 
@@ -57,6 +62,7 @@ static esper_status print_stored(const char *store)
 {
     esper_growth_seed *seeds = NULL;
     esper_store_reader *reader;
+    esper_growth_side grown;
     esper_report_data data;
     esper_status status;
 
@@ -65,13 +71,15 @@ static esper_status print_stored(const char *store)
     esper_store_reader_close(reader);
     if (status != ESPER_OK)
         return status;
+    grown = side_of(&data.closing.grown);
+    grown.flops_trials = esper_report_trial_flops(&data);
     seeds = esper_mem_alloc((size_t)data.n_seeds * sizeof(*seeds) + 1);
     for (int i = 0; seeds != NULL && i < data.n_seeds; i++)
         seeds[i] = shown_of(&data, &data.seeds[i]);
     if (seeds == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "%d seeds", data.n_seeds);
     else
-        esper_grow_view_closing(stdout, &(esper_growth_closing){.grown = side_of(&data.closing.grown),
+        esper_grow_view_closing(stdout, &(esper_growth_closing){.grown = grown,
                                                                 .has_static = data.has_control,
                                                                 .fixed = side_of(&data.closing.host),
                                                                 .seeds = seeds,
@@ -79,6 +87,42 @@ static esper_status print_stored(const char *store)
     esper_mem_free(seeds);
     esper_report_data_fini(&data);
     return status;
+}
+
+static esper_status add_parts(void *to, const esper_store_record *record)
+{
+    const double parts[] = {
+#define X(e, part, name, about) record->reward.name,
+        ESPER_REWARD_PART_LIST(X, )
+#undef X
+    };
+    double *sums = to;
+
+    for (int i = 0; i < ESPER_N_REWARD_PARTS; i++)
+        sums[i] += parts[i] != ESPER_STORE_NO_REAL ? parts[i] : 0.0;
+    return ESPER_OK;
+}
+
+void esper_grow_closing_return(const char *run_dir, double total)
+{
+    double sums[ESPER_N_REWARD_PARTS] = {0.0}, rest = total;
+    char store[ESPER_PATH_CHARS];
+    esper_store_reader *reader;
+    bool known = esper_run_path(run_dir, ESPER_RUN_STORE, store) == ESPER_OK &&
+                 esper_store_reader_open(store, &reader) == ESPER_OK;
+
+    printf("return    %.2f, what its decisions earned (esper info rewards)\n", total);
+    if (!known)
+        return;
+    known = esper_report_walk(reader, ESPER_STORE_REWARD, ESPER_REPORT_RUN, true, add_parts, sums) == ESPER_OK;
+    esper_store_reader_close(reader);
+    for (int i = 0; known && i < ESPER_N_REWARD_PARTS; i++) {
+        if (fabs(sums[i]) >= 0.005)
+            printf("          %+9.2f  %s\n", sums[i], esper_reward_part_name(i));
+        rest -= sums[i];
+    }
+    if (known && fabs(rest) >= 0.05)
+        printf("          %+9.2f  forfeited when the run went back or was stopped\n", rest);
 }
 
 esper_status esper_grow_closing_print(const char *run_dir, const esper_run_result *result)

@@ -134,7 +134,7 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
     observer = esper_progress_observer(&progress);
     if (esper_live_is_shown(&progress.live))
         esper_terminal_print(
-            stdout, "\nstatic control: the same host, fixed, on the same seed and epochs (Ctrl-C saves and leaves)\n%s",
+            stdout, "\nstatic control: the same host, fixed, on the same seed and budget (Ctrl-C saves and leaves)\n%s",
             progress.live.plain ? "\n" : "");
     status = esper_run_train(&run, &result);
     esper_live_clear(&progress.live);

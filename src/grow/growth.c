@@ -398,6 +398,7 @@ esper_status esper_growth_observe(esper_growth *growth, const esper_epoch_record
     growth->facts_before = growth->facts;
     growth->slots_before = growth->network->slots;
     growth->recording.record = *record;
+    growth->n_tried = 0;
     ESPER_TRY(undo_unless(growth, observe(growth)));
     *view_out = &growth->deciding.view;
     return ESPER_OK;
@@ -493,6 +494,11 @@ esper_growth_look esper_growth_look_at(const esper_growth *growth)
         .decision = &growth->deciding.decision,
         .accepted = growth->deciding.accepted,
         .refusal = growth->deciding.refusal,
+        .best = growth->n_tried > 0 ? &growth->trial_won : NULL,
+        .n_tried = growth->n_tried,
+        .n_trying = growth->n_trying,
+        .may_grow = strcmp(esper_growth_decider(growth), esper_policy_none.name) != 0 &&
+                    growth->network->cursor.epoch < growth_last_epoch(growth->network),
     };
 }
 

@@ -89,6 +89,10 @@ typedef struct esper_growth_look {
     const esper_decision    *decision;
     bool                     accepted;     /* what was decided is done */
     const char              *refusal;      /* else why not */
+    const esper_fork        *best;         /* candidate of the trial at the last end of an epoch; NULL: none was held */
+    int                      n_tried;      /* candidates that it had */
+    int                      n_trying;     /* those of the round of a trial that is under way; 0: there is none */
+    bool                     may_grow;     /* somebody decides, and there is time left */
 } esper_growth_look;
 
 esper_growth_look esper_growth_look_at(const esper_growth *growth);

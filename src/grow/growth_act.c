@@ -93,7 +93,7 @@ int64_t esper_growth_params(const esper_growth *growth)
 }
 
 /* A rate that falls leaves no time to grow. An episode of learning is to be grown in as a whole. */
-static uint32_t last_epoch_to_grow(const esper_network *network)
+uint32_t growth_last_epoch(const esper_network *network)
 {
     const esper_config *config = &network->engine->config;
     bool finishes = network->budget > 0 && config->schedule == ESPER_CONFIG_SCHEDULE_HOLD;
@@ -111,11 +111,11 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
     *view_out = (esper_policy_view){
         .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = (int)last_epoch_to_grow(network),
+        .max_epochs = (int)growth_last_epoch(network),
         .share = esper_network_share(network),
         .budget = network->budget > 0 ? (double)network->budget
-                                      : (double)network->engine->config.epochs *
-                                            network->engine->steps_per_epoch * (double)network->step_cost,
+                                      : (double)network->engine->config.epochs * network->engine->steps_per_epoch *
+                                            (double)network->step_cost,
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,

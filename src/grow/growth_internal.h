@@ -127,6 +127,8 @@ struct esper_growth {
     growth_facts     facts_before;
     uint64_t         spent_before;
     esper_fork       trial_won; /* the best of the last trial; slot -1: there was none */
+    int              n_tried;   /* candidates of the trial at this end of an epoch; 0: none was held */
+    int              n_trying;  /* those of the round under way; 0: there is none */
     esper_follower   follower;  /* of the last validation: it follows trials too, as steps of the training split */
 };
 
@@ -146,6 +148,7 @@ double       growth_evidence(const esper_growth *growth, int slot); /* what a se
 esper_slot_merits growth_merits(const esper_growth *growth, int slot);
 
 /* growth_act.c */
+uint32_t     growth_last_epoch(const esper_network *network); /* that there is time to grow in */
 void         growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out);
 esper_status growth_act(esper_growth *growth);
 esper_status growth_rebuild(esper_growth *growth);

@@ -21,6 +21,7 @@ enum {
 typedef struct trial_round {
     esper_growth  *growth;
     uint32_t       n_steps;
+    int            n_forks, n_done; /* of the round; whose training is over */
     esper_request  requests[FORKS_AT_A_TIME];
     esper_network *networks[FORKS_AT_A_TIME];
     float         *nothing; /* (samples) losses of the fork that got nothing */
@@ -66,8 +67,8 @@ static esper_status open_fork(trial_round *self, const esper_fork *fork, esper_n
         esper_network_remove(network);
         return status;
     }
-    network->descent = (esper_descent){
-        .lr = esper_network_rate(parent), .from = network->cursor.step, .n_steps = self->n_steps};
+    network->descent =
+        (esper_descent){.lr = esper_network_rate(parent), .from = network->cursor.step, .n_steps = self->n_steps};
     if (esper_network_epoch_done(network))
         esper_network_next_epoch(network);
     *network_out = network;
@@ -86,14 +87,18 @@ static esper_status train_forks(trial_round *self, int n)
         uint32_t done = (uint32_t)(first->cursor.step - descent->from), left = self->n_steps - done;
 
         if (follower->batch != NULL)
-            follower->batch(follower->context, ESPER_SPLIT_TRAIN, done, self->n_steps);
+            follower->batch(follower->context, ESPER_SPLIT_TRAIN,
+                            (uint32_t)self->n_done * self->n_steps + (uint32_t)n * done,
+                            (uint32_t)self->n_forks * self->n_steps);
         if (follower->stop != NULL && *follower->stop != 0)
             return ESPER_FAIL(ESPER_E_STOPPED, "a trial");
-        ESPER_TRY(esper_engine_step(engine, self->networks, n, left < STEPS_AT_A_TIME ? left : STEPS_AT_A_TIME, incidents));
+        ESPER_TRY(
+            esper_engine_step(engine, self->networks, n, left < STEPS_AT_A_TIME ? left : STEPS_AT_A_TIME, incidents));
         for (int i = 0; i < n; i++)
             if (esper_network_epoch_done(self->networks[i]))
                 esper_network_next_epoch(self->networks[i]);
     }
+    self->n_done += n;
     return ESPER_OK;
 }
 
@@ -133,8 +138,8 @@ static size_t count_part(const esper_request *request)
 static esper_status take_result(trial_round *self, int i, esper_fork *fork)
 {
     const esper_request *request = &self->requests[i];
-    double flops = (double)request->network->step_cost * self->n_steps +
-                   fork->sample_flops * (double)request->tally.samples;
+    double flops =
+        (double)request->network->step_cost * self->n_steps + fork->sample_flops * (double)request->tally.samples;
     size_t n = count_part(request);
 
     fork->n_steps = self->n_steps;
@@ -185,13 +190,16 @@ static esper_status compare(void *context, esper_fork *forks, int n, uint32_t n_
         return ESPER_FAIL(ESPER_E_NOMEM, "a trial");
     self->growth = growth;
     self->n_steps = n_steps;
+    self->n_forks = n;
     self->n_samples = (size_t)n_batches * (size_t)esper_engine_max_samples(engine);
     self->losses = esper_mem_alloc(FORKS_AT_A_TIME * self->n_samples * sizeof(*self->losses));
     self->nothing = esper_mem_alloc(self->n_samples * sizeof(*self->nothing));
     if (self->losses == NULL || self->nothing == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "losses of a trial");
+    growth->n_trying = n - 1;
     for (int i = 0; status == ESPER_OK && i < n; i += FORKS_AT_A_TIME)
         status = run_group(self, forks + i, n - i < FORKS_AT_A_TIME ? n - i : FORKS_AT_A_TIME, n_batches);
+    growth->n_trying = 0;
     esper_mem_free(self->losses);
     esper_mem_free(self->nothing);
     esper_mem_free(self);
@@ -234,6 +242,7 @@ static esper_status record(void *context, const esper_fork *forks, int n)
     growth->trial_won = (esper_fork){.slot = -1, .blueprint = -1};
     for (int i = 0; i < n; i++)
         ESPER_TRY(growth_log_fork(growth, &forks[i]));
+    growth->n_tried = n - 1;
     if (n > 1)
         growth->trial_won = forks[1];
     return ESPER_OK;

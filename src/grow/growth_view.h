@@ -12,8 +12,9 @@
 typedef struct esper_growth_slot {
     const esper_slot *slot;
     esper_gate_result gate; /* the last one asked; gate.gate -1 = none yet */
-    double contribution, contribution_low, contribution_high;
-    double trial_gain, gradient_ratio;
+    double dependence, dependence_low, dependence_high; /* points of accuracy that the network loses without its seed */
+    double would_add; /* points that a seed which trains aside would bring at once */
+    double gradient_ratio;
 } esper_growth_slot;
 
 /* What a policy decided last. */
@@ -28,6 +29,8 @@ typedef struct esper_growth_decision {
 /* A run in the middle of an epoch, or at its end. */
 typedef struct esper_growth_view {
     uint32_t    epoch, max_epochs; /* from 1; max_epochs 0 = open end */
+    bool        foretold;          /* max_epochs is what follows if nothing grows any more */
+    double      share;             /* of the run that is spent, 0 to 1 */
     double      part;              /* of what it does now, 0 to 1 */
     const char *doing;             /* "training", "validating", ...; NULL = training */
 
@@ -51,8 +54,9 @@ typedef struct esper_growth_side {
     double  acc_test;
     int64_t params;
     double  flops_per_sample; /* of a forward pass */
-    double  flops_training;   /* in all, evaluations for growing included */
+    double  flops_training;   /* in all, what was measured and tried included */
     double  seconds;
+    double  flops_trials; /* the part that trials took; 0: there were none */
 } esper_growth_side;
 
 /* A seed that has lived. */
@@ -60,8 +64,11 @@ typedef struct esper_growth_seed {
     const char *slot, *blueprint;
     int64_t     params;
     int         stage;                       /* esper_stage at the end: FOSSILIZED, PRUNED, or where it stands */
-    int         germinated, blended, ended;  /* epochs, from 1; 0 = never. ended: fossilized or pruned */
-    double      contribution, contribution_low, contribution_high; /* measured last */
+    int         germinated, ended;           /* epochs, from 1; 0 = never. ended: fossilized or pruned */
+    double      share;                       /* of the run that was spent when it germinated */
+    double      gain, gain_error;            /* nats that its fork won over the one that got nothing; NaN: it had no trial */
+    int         n_candidates;                /* of that trial */
+    double      dependence, dependence_low, dependence_high; /* points of accuracy lost without it, measured last */
     const char *reason;                      /* why it was kept or removed; NULL or "" = none */
 } esper_growth_seed;
 

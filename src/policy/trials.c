@@ -294,8 +294,8 @@ static esper_status decide(esper_policy *policy, const esper_policy_view *view, 
     if (late)
         esper_decision_because(decision_out, ESPER_REASON_LATE, "The rate falls: growing is over");
     else if (isfinite(self->memory.next))
-        esper_decision_because(decision_out, ESPER_REASON_EARLY, "%.1f %% of the run is spent, the next trial comes at %.1f",
-                               100.0 * view->share, 100.0 * self->memory.next);
+        esper_decision_because(decision_out, ESPER_REASON_EARLY,
+                               "The next trial comes when %.1f %% of the run is spent", 100.0 * self->memory.next);
     else
         esper_decision_because(decision_out, ESPER_REASON_NO_BLUEPRINT, "Nothing is left to try, or to try it with");
     return ESPER_OK;

@@ -129,8 +129,10 @@ void run_tell_start(run *self)
 {
     const esper_run_observer *observer = self->desc->observer;
     const esper_config *config = &self->base.config;
+    /* who decides about nothing keeps nothing, by trials seeds join at once, and a budget is no number of epochs */
     unsigned at_once = ESPER_CONFIG_BY_SEARCH | ESPER_CONFIG_BY_TRIALS;
-    bool by_stages = config->policy_cmd[0] != '\0' || (esper_settings_decider(config->policy) & ~at_once) != 0;
+    bool by_stages = config->flops <= 0.0 &&
+                     (config->policy_cmd[0] != '\0' || (esper_settings_decider(config->policy) & ~at_once) != 0);
     esper_run_view view = view_of(self);
     esper_fact fact = run_start(self);
     char text[ESPER_GROWTH_HINT_CHARS];
@@ -142,7 +144,7 @@ void run_tell_start(run *self)
         if (self->policy_note[0] != '\0')
             warn(self, self->policy_note);
         if (self->growth != NULL && by_stages && self->base.writes && esper_growth_foresee(config, text)[0] != '\0')
-            warn(self, text); /* who decides about nothing keeps nothing, and by trials seeds join at once */
+            warn(self, text);
     }
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);

@@ -239,7 +239,7 @@
 /* ---- what seeds are worth, and what is learned from it ---- */
 
 #define ESPER_FACT_ATTRIBUTION_FIELDS(F, e) \
-    F(e, ROW, NAME, measure, measure, "contribution, synergy, shapley, trial, or evidence of an empty slot") \
+    F(e, ROW, NAME, measure, measure, "contribution (the dependence: accuracy lost without it), synergy, shapley, trial (what a seed that trains aside would add), or evidence of an empty slot") \
     F(e, ROW, INT, 0, seed, "the seed") \
     F(e, ROW, TEXT, 16, slot, "its slot") \
     F(e, ROW, INT, 0, other_seed, "the second of a pair") \
@@ -334,7 +334,7 @@
     F(e, ROW, INT, 0, pruned_epoch, "when it was removed; NULL: it is still there") \
     F(e, ROW, TEXT, 16, initiator, "who kept or removed it") \
     F(e, ROW, TEXT, 160, reason, "why it was kept or removed; until then, why it came") \
-    F(e, ROW, REAL, 0, contribution, "last measured, percentage points") \
+    F(e, ROW, REAL, 0, contribution, "the dependence: accuracy lost without it, last measured, percentage points") \
     F(e, ROW, REAL, 0, contribution_lower, "its lower bound")
 
 /* ---- the decision log: a header, and entries that begin with ENTRY and go on with the part of their source. It is read as

@@ -10,8 +10,9 @@
 
 enum {
     CELL_CHARS = 14,
-    GAIN_COLUMN = 61,  /* of a seed's line: what it contributes */
-    SEED_COLUMNS = 80, /* of the whole line; then comes its reason */
+    GAIN_COLUMN = 61,  /* of a seed's line: what its trial said, and then how much hangs on it */
+    DEPENDENCE_COLUMN = 98,
+    SEED_COLUMNS = 130, /* of the whole line; then comes its reason */
     REASON_INDENT = 10,
     MOST_REASON = 160,
 };
@@ -53,22 +54,29 @@ static void print_table(FILE *stream, const esper_growth_closing *closing)
     print_row(stream, both, "parameters", as_count, (double)fixed->params, (double)grown->params);
     print_row(stream, both, "FLOPs per sample", esper_text_flops, fixed->flops_per_sample, grown->flops_per_sample);
     print_row(stream, both, "training FLOPs", esper_text_flops, fixed->flops_training, grown->flops_training);
+    if (grown->flops_trials > 0.0)
+        print_row(stream, both, "  part of trials", esper_text_percent, (double)NAN,
+                  100.0 * grown->flops_trials / grown->flops_training);
     print_row(stream, both, "time", esper_text_duration, fixed->seconds, grown->seconds);
 }
 
-/* "12", or "-" for never. */
-static const char *epoch_of(int epoch, char text[ESPER_TEXT_CHARS])
+/* "12 at 8 %": the epoch, and the share of the run that was spent then. */
+static const char *birth_of(const esper_growth_seed *seed, char text[ESPER_TEXT_CHARS])
 {
-    snprintf(text, ESPER_TEXT_CHARS, epoch > 0 ? "%d" : "-", epoch);
+    int n = snprintf(text, ESPER_TEXT_CHARS, seed->germinated > 0 ? "%d" : "-", seed->germinated);
+
+    if (isfinite(seed->share))
+        snprintf(text + n, ESPER_TEXT_CHARS - (size_t)n, " at %.0f %%", 100.0 * seed->share);
     return text;
 }
 
 /* Behind what is there, or below it where the line would wrap. */
 static void print_behind(FILE *stream, const char *text, int at, int *column)
 {
-    int gap = at > *column ? at - *column : 2, room = esper_terminal_look(stream).room;
+    int room = esper_terminal_look(stream).room, n_text = (int)strlen(text);
+    int gap = at > *column && at + n_text <= room ? at - *column : 2;
 
-    if (*column + gap + (int)strlen(text) <= room) {
+    if (*column + gap + n_text <= room) {
         *column += fprintf(stream, "%*s%s", gap, "", text);
         return;
     }
@@ -83,19 +91,24 @@ static void print_behind(FILE *stream, const char *text, int at, int *column)
 
 static void print_seed(FILE *stream, const esper_growth_seed *seed)
 {
-    char count[ESPER_TEXT_CHARS], a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], ended[ESPER_TEXT_CHARS] = "";
+    char count[ESPER_TEXT_CHARS], born[ESPER_TEXT_CHARS], ended[ESPER_TEXT_CHARS] = "";
     const char *stage = esper_stage_name(seed->stage);
-    char gain[ESPER_WORDS_CHARS];
+    char value[ESPER_WORDS_CHARS], words[ESPER_WORDS_CHARS];
     esper_line reason;
     int column;
 
-    esper_words_contribution(seed->contribution, seed->contribution_low, seed->contribution_high, gain);
     if (seed->ended > 0) /* "fossilized 45", or "training" while it goes on */
         snprintf(ended, sizeof(ended), " %d", seed->ended);
-    column = fprintf(stream, "  %-6s %-14s %8s %4s %7s  %.12s%s", seed->slot, seed->blueprint,
-                     esper_text_count(seed->params, count), epoch_of(seed->germinated, a), epoch_of(seed->blended, b),
-                     stage != NULL ? stage : "?", ended);
-    print_behind(stream, gain, GAIN_COLUMN, &column);
+    column = fprintf(stream, "  %-6s %-14s %8s %11s  %.12s%s", seed->slot, seed->blueprint,
+                     esper_text_count(seed->params, count), birth_of(seed, born), stage != NULL ? stage : "?", ended);
+    if (seed->n_candidates > 0) {
+        esper_words_gain(seed->gain, seed->gain_error, seed->n_candidates, value);
+        snprintf(words, sizeof(words), "gain %.64s of %d", value, seed->n_candidates);
+        print_behind(stream, words, GAIN_COLUMN, &column);
+    }
+    esper_words_dependence(seed->dependence, seed->dependence_low, seed->dependence_high, value);
+    snprintf(words, sizeof(words), "dependence %.64s", value);
+    print_behind(stream, words, seed->n_candidates > 0 ? DEPENDENCE_COLUMN : GAIN_COLUMN, &column);
     esper_line_init(&reason, MOST_REASON, false); /* words of others: nothing in them may command the terminal */
     esper_line_put(&reason, "%s", seed->reason != NULL ? seed->reason : "");
     if (reason.used > 0)
@@ -105,14 +118,26 @@ static void print_seed(FILE *stream, const esper_growth_seed *seed)
 
 void esper_grow_view_closing(FILE *stream, const esper_growth_closing *closing)
 {
+    bool tried = false;
+
     assert(closing->n_seeds == 0 || closing->seeds != NULL);
     print_table(stream, closing);
     if (closing->n_seeds == 0)
         fprintf(stream, "\n  no seed germinated\n");
     else
-        fprintf(stream, "\n  %-6s %-14s %8s %4s %7s  %-13s %s\n", "slot", "seed", "params", "born", "blended", "end",
-                "contribution");
+        fprintf(stream, "\n  %-6s %-14s %8s %11s  end\n", "slot", "seed", "params", "born");
     for (int i = 0; i < closing->n_seeds; i++)
         print_seed(stream, &closing->seeds[i]);
+    for (int i = 0; i < closing->n_seeds; i++)
+        tried = tried || closing->seeds[i].n_candidates > 0;
+    if (closing->n_seeds > 0)
+        fprintf(stream, "\n");
+    if (tried)
+        esper_terminal_print(stream,
+                             "  gain: validation loss (nats) that its fork won over the one that got nothing, best "
+                             "of so many tried\n");
+    if (closing->n_seeds > 0)
+        esper_terminal_print(stream,
+                             "  dependence: accuracy (points) that the network loses when the seed is taken away\n");
     fflush(stream);
 }

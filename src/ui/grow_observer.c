@@ -24,21 +24,21 @@ static esper_growth_slot slot_of(const esper_growth *growth, const esper_growth_
     bool is_shown = esper_stage_has_seed(slot->stage);
     esper_growth_slot shown = {.slot = slot,
                                .gate = look->gates[k],
-                               .contribution = (double)NAN,
-                               .contribution_low = (double)NAN,
-                               .contribution_high = (double)NAN,
-                               .trial_gain = (double)NAN,
+                               .dependence = (double)NAN,
+                               .dependence_low = (double)NAN,
+                               .dependence_high = (double)NAN,
+                               .would_add = (double)NAN,
                                .gradient_ratio = (double)NAN};
 
     if (is_shown && bound.n_epochs > 0) {
-        shown.contribution = esper_bound_mean(&bound);
-        shown.contribution_low = esper_bound_lower(&bound);
-        shown.contribution_high = esper_bound_upper(&bound);
+        shown.dependence = esper_bound_mean(&bound);
+        shown.dependence_low = esper_bound_lower(&bound);
+        shown.dependence_high = esper_bound_upper(&bound);
     } else if (is_shown && (slot->known & ESPER_KNOWN_CONTRIBUTION)) {
-        shown.contribution = slot->contribution;
+        shown.dependence = slot->contribution;
     }
     if (slot->stage == ESPER_STAGE_TRAINING)
-        shown.trial_gain = look->trial[k].value;
+        shown.would_add = look->trial[k].value;
     if (is_shown && (slot->known & ESPER_KNOWN_RATIO))
         shown.gradient_ratio = slot->grad_ratio;
     return shown;
@@ -65,6 +65,8 @@ static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_vie
     esper_growth_view view = {
         .epoch = epoch < n_epochs ? epoch + 1 : n_epochs,
         .max_epochs = n_epochs,
+        .foretold = network->budget > 0 && look.may_grow && esper_network_share(network) < 1.0,
+        .share = esper_network_share(network),
         .part = (double)network->cursor.batch / network->engine->steps_per_epoch,
         .doing = "training",
         .loss_train = begun ? esper_tally_loss(&network->tally) : (double)NAN,
@@ -124,10 +126,13 @@ static void step(void *context, const esper_run_view *run)
 static void evaluation(void *context, const esper_run_view *run, esper_split split, double part)
 {
     esper_grow_observer *watch = context;
-    const char *doing = split == ESPER_SPLIT_TEST    ? "testing"
-                        : split == ESPER_SPLIT_TRAIN ? "trying seeds"
-                                                     : "validating";
+    int n_trying = esper_growth_look_at(run->growth).n_trying;
+    char doing[32];
     esper_growth_view view;
+
+    snprintf(doing, sizeof(doing), "%s", split == ESPER_SPLIT_TEST ? "testing" : "validating");
+    if (n_trying > 0)
+        snprintf(doing, sizeof(doing), "trying %d seed%s", n_trying, n_trying == 1 ? "" : "s");
 
     if (!esper_grow_view_is_due(&watch->view, doing))
         return;
@@ -137,8 +142,26 @@ static void evaluation(void *context, const esper_run_view *run, esper_split spl
     esper_grow_view_step(&watch->view, &view);
 }
 
-/* The words of the decision go with what it led to, and not with what slots did by themselves. */
-static void tell_events(esper_grow_observer *watch, const esper_growth_look *look, uint32_t epoch)
+/* One line for a trial. */
+static void tell_trial(esper_grow_observer *watch, const esper_run_view *run, const esper_growth_look *look,
+                       uint32_t epoch, bool won)
+{
+    const esper_blueprint *blueprint =
+        esper_policy_blueprint(run->network->engine->host.topology, look->best->blueprint);
+    esper_words_best best = {.slot = look->slots->slot[look->best->slot].id,
+                             .blueprint = blueprint != NULL ? blueprint->name : "?",
+                             .gain = look->best->gain,
+                             .error = look->best->error,
+                             .params = look->best->params,
+                             .n_candidates = look->n_tried};
+    char words[ESPER_WORDS_CHARS];
+
+    esper_grow_view_note(&watch->view, epoch, esper_words_trial(&best, won, words));
+}
+
+/* The words of the decision go with what it led to, and not with what slots did by themselves. told: a slot of which
+ * all has been told; or NULL. */
+static void tell_events(esper_grow_observer *watch, const esper_growth_look *look, uint32_t epoch, const char *told)
 {
     const esper_decision *decision = look->decision;
     bool acts = look->accepted && decision->op != ESPER_SLOT_OP_WAIT && decision->slot >= 0;
@@ -147,7 +170,8 @@ static void tell_events(esper_grow_observer *watch, const esper_growth_look *loo
         const esper_slot_event *event = &look->events[i];
         bool meant = acts && strcmp(look->slots->slot[decision->slot].id, event->slot) == 0;
 
-        esper_grow_view_event(&watch->view, epoch, event, meant ? decision->text : NULL);
+        if (told == NULL || strcmp(told, event->slot) != 0)
+            esper_grow_view_event(&watch->view, epoch, event, meant ? decision->text : NULL);
     }
 }
 
@@ -167,6 +191,7 @@ static void epoch(void *context, const esper_run_view *run, const esper_epoch_re
     esper_grow_observer *watch = context;
     esper_growth_look look = esper_growth_look_at(run->growth);
     esper_growth_decision decision = decision_of(&look);
+    bool won = look.best != NULL && look.accepted && look.decision->op == ESPER_SLOT_OP_GERMINATE;
     char words[ESPER_WORDS_CHARS];
     esper_growth_view view;
 
@@ -175,7 +200,9 @@ static void epoch(void *context, const esper_run_view *run, const esper_epoch_re
         watch->acc_best = record->acc_valid;
     view = view_of(watch, run);
     esper_grow_view_epoch(&watch->view, &view);
-    tell_events(watch, &look, record->epoch);
+    if (look.best != NULL)
+        tell_trial(watch, run, &look, record->epoch, won);
+    tell_events(watch, &look, record->epoch, won ? look.slots->slot[look.best->slot].id : NULL);
     if (is_news(&look))
         esper_grow_view_note(&watch->view, record->epoch, esper_words_decision(&decision, words));
 }
@@ -188,7 +215,7 @@ static void incident(void *context, const esper_run_view *run, const esper_incid
 
     esper_grow_view_note(&watch->view, what->at.epoch + 1, esper_incident_describe(what, text, sizeof(text)));
     look.accepted = false; /* what it led to is not the policy's doing */
-    tell_events(watch, &look, what->at.epoch + 1);
+    tell_events(watch, &look, what->at.epoch + 1, NULL);
 }
 
 esper_run_observer esper_grow_observer_of(esper_grow_observer *watch)

@@ -28,7 +28,7 @@ typedef struct layout {
     bool has_bar; /* alpha has one */
 } layout;
 
-/* In 80 columns there is room for a contribution with its bounds, and none for the gate, which decisions name, too. */
+/* In 80 columns there is room for a dependence with its bounds, and none for the gate, which decisions name, too. */
 static const layout wide = {8, 22, 34, 48, 53, 64, 82, true}, narrow = {8, 22, 33, 39, 44, 55, 0, false};
 
 static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
@@ -57,10 +57,13 @@ static const char *loss(double value, char text[ESPER_TEXT_CHARS])
     return isnan(value) ? "-" : esper_text_loss(value, text); /* not measured */
 }
 
-/* "12/40", or "12" with an open end. */
+/* "12/40", "12/~40" where that may change, or "12" with an open end. */
 static const char *epochs(const esper_growth_view *growth, char text[ESPER_TEXT_CHARS])
 {
-    snprintf(text, ESPER_TEXT_CHARS, growth->max_epochs > 0 ? "%u/%u" : "%u", growth->epoch, growth->max_epochs);
+    if (growth->max_epochs > 0)
+        snprintf(text, ESPER_TEXT_CHARS, "%u/%s%u", growth->epoch, growth->foretold ? "~" : "", growth->max_epochs);
+    else
+        snprintf(text, ESPER_TEXT_CHARS, "%u", growth->epoch);
     return text;
 }
 
@@ -142,10 +145,11 @@ static void draw_figures(const esper_growth_view *growth, esper_line *line)
 {
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
 
+    esper_line_put_whole(line, "  spent %.0f %%", 100.0 * growth->share);
+    esper_line_put_whole(line, "  %s left", esper_text_duration(growth->seconds_left, a));
     esper_line_put_whole(line, "  loss %s", loss(growth->loss_train, a));
     esper_line_put_whole(line, "  accuracy %s", esper_text_percent(growth->acc_train, b));
     esper_line_put_whole(line, "  valid loss %s", loss(growth->loss_valid, a));
-    esper_line_put_whole(line, "  %s left", esper_text_duration(growth->seconds_left, a));
     esper_line_put_whole(line, "  %s/s", speed(growth->samples_per_s, b));
     if (!isnan(growth->lr))
         esper_line_put_whole(line, "  lr %.3g", growth->lr);
@@ -168,9 +172,8 @@ static void draw_titles(esper_line *line)
     const struct title {
         int         column;
         const char *text;
-    } titles[] = {{at->blueprint, "blueprint"}, {at->stage, "stage"},       {at->alpha, "alpha"},
-                  {at->epochs, "  ep"},         {at->params, "    params"}, {at->merit, "contribution"},
-                  {at->gate, "last gate"}};
+    } titles[] = {{at->blueprint, "blueprint"}, {at->stage, "stage"},      {at->alpha, "alpha"},   {at->epochs, "  ep"},
+                  {at->params, "    params"},   {at->merit, "dependence"}, {at->gate, "last gate"}};
 
     esper_line_colour(line, "2");
     esper_line_put(line, "  slot");
@@ -195,17 +198,17 @@ static const char *colour_of(int stage)
     return known ? colours[stage] : "2";
 }
 
-/* What is known of a seed's worth: its contribution, with bounds where there is room, or, before it has any, the gain of a trial. */
+/* How the network depends on a seed, with bounds where there is room; or, while it trains aside, what it would add. */
 static void draw_merit(const esper_growth_slot *slot, esper_line *line)
 {
     char words[ESPER_WORDS_CHARS];
     int mean;
 
-    if (isnan(slot->contribution) && !isnan(slot->trial_gain)) {
-        esper_line_put_whole(line, "trial %+.2f", slot->trial_gain);
+    if (isnan(slot->dependence) && !isnan(slot->would_add)) {
+        esper_line_put_whole(line, "would add %+.2f", slot->would_add);
         return;
     }
-    esper_words_contribution(slot->contribution, slot->contribution_low, slot->contribution_high, words);
+    esper_words_dependence(slot->dependence, slot->dependence_low, slot->dependence_high, words);
     mean = (int)strcspn(words, " ");
     esper_line_put_whole(line, "%.*s", mean, words);
     esper_line_put_whole(line, "%s", words + mean);
@@ -361,7 +364,7 @@ void esper_grow_view_clear(esper_grow_view *view)
 
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing_now)
 {
-    bool block = shows_block(view), changed = view->last_doing == NULL || strcmp(view->last_doing, doing_now) != 0;
+    bool block = shows_block(view), changed = strcmp(view->last_doing, doing_now) != 0;
     double waited = esper_clock_seconds() - view->live.last_shown;
 
     if (block) /* a window that has been enlarged gets it at once */
@@ -376,15 +379,16 @@ void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth
     if (!esper_grow_view_is_due(view, doing(growth)))
         return;
     view->live.last_shown = esper_clock_seconds();
-    view->last_doing = doing(growth);
+    snprintf(view->last_doing, sizeof(view->last_doing), "%s", doing(growth));
     if (shows_block(view)) {
         draw_block(view, growth);
         return;
     }
     esper_grow_view_clear(view);
-    fprintf(view->live.stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
-            100.0 * growth->part, doing(growth), loss(growth->loss_train, b), esper_text_percent(growth->acc_train, c),
-            speed(growth->samples_per_s, d), esper_text_duration(growth->seconds_left, e));
+    fprintf(view->live.stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %.0f %% of the run spent  %s left\n",
+            epochs(growth, a), 100.0 * growth->part, doing(growth), loss(growth->loss_train, b),
+            esper_text_percent(growth->acc_train, c), speed(growth->samples_per_s, d), 100.0 * growth->share,
+            esper_text_duration(growth->seconds_left, e));
     fflush(view->live.stream);
 }
 

@@ -1,13 +1,13 @@
 /* Internal. A run that grows, live. On a terminal: a block that is drawn over itself, with a line for each slot, below lines
  * that stay and tell what happened:
  *
- *     epoch   12  r0c1 conv_light germinated, 8,512 parameters (plateau of 3 epochs)
- *        14/40  [=========>              ]  40 %  valid 84.31 %  best 84.90 %  20,857 params (host 12,345)
- *       loss 0.4321  accuracy 83.50 %  valid loss 0.4500  2:13 left  12,345/s  lr 0.05
- *       slot  blueprint     stage       alpha           ep     params contribution      last gate
+ *     epoch   12  trial of 8 seeds: r0c1 conv_light wins, gain +0.0412 [0.0331, 0.0493] nats, and joins with 8,512 parameters
+ *       14/~40  [=========>              ]  40 %  valid 84.31 %  best 84.90 %  20,857 params (host 12,345)
+ *       spent 33 %  2:13 left  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  12,345/s  lr 0.05
+ *       slot  blueprint     stage       alpha           ep     params dependence        last gate
  *       r0c0  -             empty
- *       r0c1  conv_light    training    [      ] 0.00    3      8,512 trial +0.21       G2 failed: trial gain 0.21 < 0.5
- *       advance r0c1: next stage (refused: gate G2)
+ *       r0c1  conv_light    holding     [======] 1.00    2      8,512 +4.1 [3.2, 5.0]   G2 passed
+ *       wait: The next trial comes when 38.0 % of the run is spent
  *
  * Elsewhere, and in a window that is too small for it: plain lines, one for each epoch and one for each thing that happened. */
 #ifndef ESPER_UI_GROW_VIEW_H
@@ -23,7 +23,7 @@ typedef struct esper_grow_view {
     bool        colour;
     bool        adapts;       /* the block gives way to plain lines while the window is too small */
     bool        table_begun;  /* plain: the heading of the epochs is there */
-    const char *last_doing;   /* what the last block showed; static texts */
+    char        last_doing[32]; /* what the last block showed */
     int         n_lines;      /* of the block that is on the screen; 0 = none */
     int         columns[ESPER_GROW_MAX_LINES]; /* of its lines */
 } esper_grow_view;
@@ -32,7 +32,7 @@ void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FIL
 
 /* Whether the next call would show anything: asking is cheap, filling in a view is not. */
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing);
-/* At any step, and before each batch of an evaluation: shows it when it is time. `doing` must be a static text. */
+/* At any step, and before each batch of an evaluation: shows it when it is time. */
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth);
 /* At the end of an epoch: always shows. */
 void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth);

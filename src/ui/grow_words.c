@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "policy/trials.h"
 #include "ui/text.h"
 
 enum { CHECK_CHARS = 128 };
@@ -42,10 +43,11 @@ static bool is_yes_no(int kind)
 static const char *name_of(const esper_gate_check *check)
 {
     switch (check->kind) {
-    case ESPER_CHECK_IMPROVEMENT: /* two ways to measure it, which the token tells apart */
-        return strncmp(check->token, "trial_gain", strlen("trial_gain")) == 0 ? "trial gain" : "improvement";
+    case ESPER_CHECK_IMPROVEMENT: /* measured in three ways, one of which is a gain; the token tells them apart */
+        return strncmp(check->token, "fork_gain", strlen("fork_gain")) == 0 ? "gain" : "improvement";
+    case ESPER_CHECK_CONTRIBUTION:
     case ESPER_CHECK_CONTRIBUTION_MEASURED:
-        return "contribution";
+        return "dependence";
     case ESPER_CHECK_GRADIENT_MEASURED:
         return "gradient health";
     case ESPER_CHECK_BOUND_EPOCHS:
@@ -111,7 +113,7 @@ const char *esper_words_checks(const esper_gate_result *result, char text[ESPER_
 
 /* ------------------------------------------------------------------------------------------------ the others */
 
-const char *esper_words_contribution(double mean, double low, double high, char text[ESPER_WORDS_CHARS])
+const char *esper_words_dependence(double mean, double low, double high, char text[ESPER_WORDS_CHARS])
 {
     if (isnan(mean))
         snprintf(text, ESPER_WORDS_CHARS, "-");
@@ -119,6 +121,33 @@ const char *esper_words_contribution(double mean, double low, double high, char 
         snprintf(text, ESPER_WORDS_CHARS, "%+.1f", mean);
     else
         snprintf(text, ESPER_WORDS_CHARS, "%+.1f [%.1f, %.1f]", mean, low, high);
+    return text;
+}
+
+const char *esper_words_gain(double gain, double error, int n_candidates, char text[ESPER_WORDS_CHARS])
+{
+    double reach = n_candidates > 0 ? esper_trial_bound(n_candidates) * error : (double)NAN;
+
+    if (isfinite(gain) && isfinite(reach))
+        snprintf(text, ESPER_WORDS_CHARS, "%+.4f [%.4f, %.4f]", gain, gain - reach, gain + reach);
+    else
+        snprintf(text, ESPER_WORDS_CHARS, "-");
+    return text;
+}
+
+const char *esper_words_trial(const esper_words_best *best, bool won, char text[ESPER_WORDS_CHARS])
+{
+    const char *plural = best->n_candidates == 1 ? "" : "s";
+    char gain[ESPER_WORDS_CHARS], count[ESPER_TEXT_CHARS];
+
+    esper_words_gain(best->gain, best->error, best->n_candidates, gain);
+    if (won)
+        snprintf(text, ESPER_WORDS_CHARS,
+                 "trial of %d seed%s: %s %s wins, gain %.64s nats, and joins with %s parameters", best->n_candidates,
+                 plural, best->slot, best->blueprint, gain, esper_text_count(best->params, count));
+    else
+        snprintf(text, ESPER_WORDS_CHARS, "trial of %d seed%s: none pays; the best was %s %s, gain %.64s nats",
+                 best->n_candidates, plural, best->slot, best->blueprint, gain);
     return text;
 }
 
@@ -160,7 +189,7 @@ static const char *tell_gate(const esper_slot_event *event, char text[ESPER_WORD
 const char *esper_words_event(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
 {
     const char *slot = event->slot, *blueprint = event->blueprint;
-    char count[ESPER_TEXT_CHARS], gain[ESPER_WORDS_CHARS], because[ESPER_WORDS_CHARS];
+    char count[ESPER_TEXT_CHARS], lost[ESPER_WORDS_CHARS], because[ESPER_WORDS_CHARS];
     double none = (double)NAN;
 
     in_brackets(why, because);
@@ -180,9 +209,9 @@ const char *esper_words_event(const esper_slot_event *event, const char *why, ch
             return NULL;
         return text;
     case ESPER_SLOT_EVENT_FOSSILIZED:
-        esper_words_contribution(event->contribution, none, none, gain);
-        snprintf(text, ESPER_WORDS_CHARS, "%s %s fossilized after %d epochs, contribution %.32s, %s parameters%.210s",
-                 slot, blueprint, event->epochs_total, gain, count, because);
+        esper_words_dependence(event->contribution, none, none, lost);
+        snprintf(text, ESPER_WORDS_CHARS, "%s %s fossilized after %d epochs, dependence %.32s, %s parameters%.210s",
+                 slot, blueprint, event->epochs_total, lost, count, because);
         return text;
     case ESPER_SLOT_EVENT_PRUNED:
         snprintf(text, ESPER_WORDS_CHARS, "%s %s pruned after %d epochs in %s: %s by %s%.210s", slot, blueprint,

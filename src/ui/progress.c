@@ -84,11 +84,12 @@ static void epoch(void *context, const esper_run_view *view, const esper_epoch_r
     if (!esper_live_is_shown(&progress->live) || (progress->brief && progress->live.bar))
         return;
     esper_live_clear(&progress->live);
-    fprintf(progress->live.stream, " %3u/%-3u  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch,
-            epochs, esper_text_loss(record->loss_train, loss), record->acc_train,
-            esper_text_loss(record->loss_valid, valid), record->acc_valid,
+    fprintf(progress->live.stream, " %3u/%-3u  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch, epochs,
+            esper_text_loss(record->loss_train, loss), record->acc_train, esper_text_loss(record->loss_valid, valid),
+            record->acc_valid,
             record->samples_per_s > 0.0 ? esper_text_count((int64_t)record->samples_per_s, speed) : "-",
-            esper_text_duration(record->seconds, took), record->epoch == epochs ? "-" : esper_text_duration(view->seconds_left, left));
+            esper_text_duration(record->seconds, took),
+            record->epoch == epochs ? "-" : esper_text_duration(view->seconds_left, left));
     fflush(progress->live.stream);
     progress->live.last_shown = esper_clock_seconds();
 }

@@ -38,15 +38,15 @@ static void write_state(esper_page *page, const esper_report_data *data)
     esper_html(page, ".</p>\n");
 }
 
-static void write_gain(esper_page *page, const esper_report_numbers *closing)
+static void write_difference(esper_page *page, const esper_report_numbers *closing)
 {
-    double gain = closing->difference.acc_test;
+    double more = closing->difference.acc_test;
     int64_t host = closing->host.params, grown = closing->grown.params;
-    bool compared = esper_html_is_known(gain);
+    bool compared = esper_html_is_known(more);
 
     esper_html(page, "The grown host reaches %.2f %% test accuracy", closing->grown.acc_test);
     if (compared)
-        esper_html(page, ", %.2f points %s than its static host", fabs(gain), gain < 0.0 ? "less" : "more");
+        esper_html(page, ", %.2f points %s than its static host", fabs(more), more < 0.0 ? "less" : "more");
     if (host > 0 && grown == host)
         esper_html(page, ", with as many parameters%s", compared ? "" : " as its static host");
     else if (host > 0 && grown > 0)
@@ -69,7 +69,7 @@ static void write_lead(esper_page *page, const esper_report_data *data)
     }
     esper_html(page, "<p class=\"lead\">");
     if (esper_html_is_known(grown->acc_test))
-        write_gain(page, &data->closing);
+        write_difference(page, &data->closing);
     else if (esper_html_is_known(grown->acc_valid))
         esper_html(page, "Validation accuracy is %.2f %% after epoch %" PRId64 ". ", grown->acc_valid, grown->epochs);
     if (data->n_seeds == 0)
@@ -231,6 +231,8 @@ static void write_curves(esper_page *page, const esper_report_data *data)
     const esper_report_curve params[] = {
         {"grown host with its seeds", "grown", grown, OF_EPOCH(params), .whole = true, .step = true},
         {"static host", "static", control, OF_EPOCH(params), .whole = true, .step = true}};
+    const esper_report_curve rate[] = {{"grown host", "grown", grown, OF_EPOCH(lr)},
+                                       {"static host", "static", control, OF_EPOCH(lr)}};
     esper_chart chart = {.x_name = "epoch", .last_epoch = data->last_epoch, .height = 290};
     mark_list marks = {0};
     esper_status status;
@@ -264,6 +266,10 @@ static void write_curves(esper_page *page, const esper_report_data *data)
                           .from_zero = true,
                           .whole = true};
     esper_report_chart(page, chart, params, 2);
+    chart.id = "rate";
+    chart.title = "Learning rate";
+    chart.whole = false;
+    esper_report_chart(page, chart, rate, 2);
     esper_mem_free(marks.at);
     esper_report_epochs(page, grown, "the grown host");
     esper_report_epochs(page, control, "the static host");
@@ -286,23 +292,26 @@ static void write_page(esper_page *page, const esper_report_data *data)
     write_state(page, data);
     write_facts(page, data);
     esper_report_configuration(page, data->config);
-    esper_html(page, "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#curves\">Curves</a>"
-                     "<a href=\"#timeline\">Timeline</a><a href=\"#lineage\">Lineage</a>"
-                     "<a href=\"#gates\">Gates</a><a href=\"#decisions\">Decisions</a>"
-                     "<a href=\"#health\">Health</a><a href=\"#attributions\">Worth</a></nav>\n</header>\n<main>\n");
+    esper_html(page,
+               "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#curves\">Curves</a>"
+               "<a href=\"#trials\">Trials</a><a href=\"#timeline\">Timeline</a><a href=\"#lineage\">Lineage</a>"
+               "<a href=\"#gates\">Gates</a><a href=\"#decisions\">Decisions</a>"
+               "<a href=\"#health\">Health</a><a href=\"#attributions\">Dependence</a></nav>\n</header>\n<main>\n");
     write_closing(page, data);
     write_curves(page, data);
+    esper_report_trials(page, data);
     esper_report_timeline(page, data);
     esper_report_lineage(page, data);
     esper_report_gates(page, data);
     esper_report_decisions(page, data);
     esper_report_health(page, data);
     esper_report_attributions(page, data);
-    esper_html(page,
-               "</main>\n<footer><p>Made by esper report from the run store of %s. Accuracies and contributions are in "
-               "percent and percentage points; an epoch counts from 1, and what is decided after an epoch belongs to "
-               "it.</p></footer>\n</body>\n</html>\n",
-               data->run.name[0] != '\0' ? data->run.name : "this run");
+    esper_html(
+        page,
+        "</main>\n<footer><p>Made by esper report from the run store of %s. Accuracies and dependences are in "
+        "percent and percentage points, losses and gains in nats; an epoch counts from 1, and what is decided after an epoch belongs to "
+        "it.</p></footer>\n</body>\n</html>\n",
+        data->run.name[0] != '\0' ? data->run.name : "this run");
 }
 
 esper_status esper_report_write(esper_store_reader *reader, int64_t run, esper_page *page)

@@ -4,6 +4,7 @@
  *     report.c           the page: head, closing table, curves
  *     report_closing.c   the numbers of the closing table
  *     report_seeds.c     timeline, lineage, gate evidence
+ *     report_trials.c    trials: forks beside each other
  *     report_learning.c  the page of a run that learned a policy: another one altogether
  *     report_tables.c    decisions, health, attributions, the numbers behind the curves
  *     report_data.h      what is read from the store        report_chart.h   curves as SVG

@@ -236,6 +236,7 @@ static esper_status read_all(esper_store_reader *reader, int64_t run, esper_repo
     ESPER_TRY(esper_store_read_config(reader, run, &data->config));
     ESPER_TRY(read_tables(reader, data));
     ESPER_TRY(read_seeds(reader, data));
+    ESPER_TRY(esper_report_trials_read(data));
     ESPER_TRY(esper_store_read_drops(reader, run, data->n_dropped));
     for (int i = 0; i < ESPER_STORE_N_KINDS; i++)
         data->n_dropped_all += data->n_dropped[i];
@@ -265,8 +266,12 @@ void esper_report_data_fini(esper_report_data *data)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         esper_report_rows_fini(rows[i]);
     esper_mem_free(data->seeds);
+    esper_mem_free(data->forks);
+    esper_mem_free(data->trials);
     esper_mem_free(data->config);
     data->seeds = NULL;
+    data->forks = NULL;
+    data->trials = NULL;
     data->config = NULL;
 }
 

@@ -15,6 +15,22 @@ typedef struct esper_report_rows {
     int               n, room;
 } esper_report_rows;
 
+/* A fork on trial, from its line of the decision log. What it does not say is NaN or 0. */
+typedef struct esper_report_fork {
+    const esper_report_row *row;      /* of the decisions; slot and blueprint are there, and empty where it got nothing */
+    int                     rounds;   /* that it took part in */
+    int64_t                 n_steps;  /* of the last of them */
+    double                  loss, gain, error, flops;
+} esper_report_fork;
+
+/* A trial: the fork that got nothing, and the candidates, the best first. */
+typedef struct esper_report_trial {
+    const esper_report_fork *forks;   /* (n) */
+    int                      n;
+    double                   share;   /* of the run that was spent then */
+    const esper_report_row  *verdict; /* the decision that came of it; NULL: none has */
+} esper_report_trial;
+
 typedef struct esper_report_data {
     esper_store_run      run, control;
     bool                 has_control;
@@ -24,6 +40,9 @@ typedef struct esper_report_data {
     esper_report_rows    readings;     /* of the guard, those that found something */
     esper_report_rows    attributions; /* the last one that stands of each measure, seed and other seed */
     int64_t              n_readings, n_skipped;
+    esper_report_fork   *forks;  /* of all trials */
+    esper_report_trial  *trials; /* by time */
+    int                  n_forks, n_trials;
     esper_store_seed    *seeds; /* whose germination stands */
     int                  n_seeds, seeds_room;
     uint64_t             n_dropped[ESPER_STORE_N_KINDS];
@@ -50,6 +69,19 @@ esper_status esper_report_walk(esper_store_reader *reader, esper_store_kind kind
 esper_status esper_report_rows_read(esper_store_reader *reader, esper_store_kind kind, int64_t run,
                                     esper_report_rows *rows_out);
 void         esper_report_rows_fini(esper_report_rows *rows);
+
+/* Whether a row of the decisions is a fork on trial. */
+bool esper_report_is_fork(const esper_report_row *row);
+/* Trials, from the decisions. */
+esper_status esper_report_trials_read(esper_report_data *data);
+/* Training FLOPs of those that stand. */
+double esper_report_trial_flops(const esper_report_data *data);
+/* The trial that brought a seed; NULL: it came without one. */
+const esper_report_trial *esper_report_trial_of(const esper_report_data *data, const esper_store_seed *seed);
+/* How far chance reaches around a fork's gain, for all candidates together. */
+double esper_report_reach(const esper_report_trial *trial, const esper_report_fork *fork);
+/* The share of the run that was spent when it germinated; NaN: nobody says. */
+double esper_report_birth_share(const esper_report_data *data, const esper_store_seed *seed);
 
 /* NULL: no seed of that number stands, or nothing was measured. */
 const esper_store_seed   *esper_report_seed_of(const esper_report_data *data, int64_t seed);

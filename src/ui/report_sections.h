@@ -35,10 +35,14 @@ enum { ESPER_REPORT_MAX_CURVES = 8 };
 /* A chart with these curves; those without rows are left out. */
 void esper_report_chart(esper_page *page, esper_chart chart, const esper_report_curve *curves, int n_curves);
 
+/* A cell: a bar from the middle to the value, and a line from bound to bound. most: what the longest bar stands for. */
+void esper_report_gauge(esper_page *page, double value, double lower, double upper, double most);
+
 /* Begins a row of a table: struck through where it has been undone. */
 void esper_report_row_begin(esper_page *page, const esper_report_row *row);
 
 /* Each writes a section, heading included; one that has nothing to show says so in a sentence. */
+void esper_report_trials(esper_page *page, const esper_report_data *data);
 void esper_report_timeline(esper_page *page, const esper_report_data *data);
 void esper_report_lineage(esper_page *page, const esper_report_data *data);
 void esper_report_gates(esper_page *page, const esper_report_data *data);

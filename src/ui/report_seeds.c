@@ -270,8 +270,22 @@ static void write_epochs_lived(esper_page *page, const esper_report_data *data, 
         esper_html_cells(page, "%" PRIi64, been[i] ? epochs[i] : ESPER_STORE_NO_INT);
 }
 
-/* The last contribution, and below it the bounds. */
-static void write_worth(esper_page *page, const esper_report_data *data, const esper_store_seed *seed)
+/* What its trial said. */
+static void write_gain(esper_page *page, const esper_report_data *data, const esper_store_seed *seed)
+{
+    const esper_report_trial *trial = esper_report_trial_of(data, seed);
+
+    if (trial == NULL) {
+        esper_html_cells(page, "%+.4f", ESPER_STORE_NO_REAL);
+        return;
+    }
+    esper_html(page, "<td class=\"n\">%+.4f<br/><span class=\"soft\">%+.4f to %+.4f</span></td>", trial->forks[1].gain,
+               trial->forks[1].gain - esper_report_reach(trial, &trial->forks[1]),
+               trial->forks[1].gain + esper_report_reach(trial, &trial->forks[1]));
+}
+
+/* The last dependence, and below it the bounds. */
+static void write_dependence(esper_page *page, const esper_report_data *data, const esper_store_seed *seed)
 {
     const esper_store_record *last = esper_report_attribution_of(data, "contribution", seed->seed);
     double lower = last != NULL ? last->attribution.lower : ESPER_STORE_NO_REAL;
@@ -299,24 +313,27 @@ static void write_lineage_row(esper_page *page, const esper_report_data *data, c
     esper_html(page, "</td>");
     esper_html_cells(page, "%" PRIi64 " %" PRIi64, seed->params, seed->germinated_epoch);
     write_epochs_lived(page, data, seed);
-    write_worth(page, data, seed);
+    write_gain(page, data, seed);
+    write_dependence(page, data, seed);
     write_fate(page, seed);
 }
 
 void esper_report_lineage(esper_page *page, const esper_report_data *data)
 {
-    static const char *const columns[] = {"Seed",           "Slot",          "Blueprint",         "#Parameters",
-                                          "#Came in epoch", "#Germinated",   "#Training",         "#Blending",
-                                          "#Holding",       "#Contribution", "What became of it", NULL};
+    static const char *const columns[] = {
+        "Seed",      "Slot",     "Blueprint", "#Parameters", "#Came in epoch",    "#Germinated", "#Training",
+        "#Blending", "#Holding", "#Gain",     "#Dependence", "What became of it", NULL};
 
     esper_html(page, "<h2 id=\"lineage\">Lineage</h2>\n");
     if (data->n_seeds == 0) {
         esper_html(page, "<p>No seed has germinated.</p>\n");
         return;
     }
-    esper_html(page, "<p class=\"soft\">Germinated to holding: epochs spent in that stage. Contribution: points of "
-                     "validation accuracy that would be missing without the seed, as last measured, with one-sided "
-                     "95 %% bounds.</p>\n");
+    esper_html(page,
+               "<p class=\"soft\">Germinated to holding: epochs spent in that stage. Gain: nats of validation "
+               "loss that its fork won over the one that got nothing, in its trial, with an interval. Dependence: "
+               "points of validation accuracy that are lost when the seed is taken away, as last measured, with "
+               "one-sided 95 %% bounds: how much the network leans on it, not what it brought.</p>\n");
     esper_html_table(page, "lineage", NULL, columns);
     for (int i = 0; i < data->n_seeds; i++)
         write_lineage_row(page, data, &data->seeds[i]);
@@ -407,7 +424,8 @@ void esper_report_gates(esper_page *page, const esper_report_data *data)
     if (data->run.gate_mode[0] != '\0')
         esper_html(page, " (mode: %s)", data->run.gate_mode);
     esper_html(page, ", with what was measured and what it was held against. A check without a threshold is yes or "
-                     "no. What a rollback has undone is struck through.</p>\n");
+                     "no; `contribution` is what this page calls dependence. What a rollback has undone is struck "
+                     "through.</p>\n");
     for (int i = 0; i < data->gates.n; i++) {
         int64_t seed = data->gates.at[i].record.gate.seed;
         int first = 0;

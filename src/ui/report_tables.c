@@ -1,4 +1,4 @@
-/* What was decided, what went wrong, what seeds are worth, and the numbers behind the curves. */
+/* What was decided, what went wrong, what hangs on seeds, and the numbers behind the curves. */
 #include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -96,7 +96,7 @@ void esper_report_decisions(esper_page *page, const esper_report_data *data)
 {
     static const char *const columns[] = {"#Epoch", "Source",  "Operation", "Slot", "#Seed",
                                           "Choices", "Outcome", "Reason",    NULL};
-    int n_waits = 0;
+    int n_waits = 0, n;
 
     esper_html(page, "<h2 id=\"decisions\">Decisions</h2>\n");
     if (data->decisions.n == 0) {
@@ -105,13 +105,13 @@ void esper_report_decisions(esper_page *page, const esper_report_data *data)
     }
     for (int i = 0; i < data->decisions.n; i++)
         n_waits += is_wait(&data->decisions.at[i]);
+    n = data->decisions.n - data->n_forks;
     esper_page_print(page, "<details%s><summary>%d decision%s, %d of them to wait</summary>\n",
-                     data->decisions.n - n_waits <= 30 ? " open=\"open\"" : "", data->decisions.n,
-                     data->decisions.n == 1 ? "" : "s", n_waits);
+                     n - n_waits <= 30 ? " open=\"open\"" : "", n, n == 1 ? "" : "s", n_waits);
     esper_html_table(page, "decisions", NULL, columns);
-    assert(n_waits <= data->decisions.n);
-    for (int i = 0; i < data->decisions.n;)
-        i += write_decision(page, &data->decisions, i);
+    assert(n_waits <= n);
+    for (int i = 0; i < data->decisions.n;) /* forks have a section of their own */
+        i += esper_report_is_fork(&data->decisions.at[i]) ? 1 : write_decision(page, &data->decisions, i);
     esper_html_table_end(page);
     esper_html(page, "</details>\n");
 }
@@ -206,11 +206,9 @@ static double largest(const esper_store_record *const *rows, int n)
 
 enum { GAUGE_WIDTH = 220, GAUGE_HALF = GAUGE_WIDTH / 2, GAUGE_HEIGHT = 16 };
 
-/* A bar from the middle to the value, and a line from bound to bound. */
-static void write_gauge(esper_page *page, const esper_store_record *record, double most)
+void esper_report_gauge(esper_page *page, double value, double lower, double upper, double most)
 {
-    double unit = (GAUGE_HALF - 2) / most, value = record->attribution.value;
-    double lower = record->attribution.lower, upper = record->attribution.upper;
+    double unit = (GAUGE_HALF - 2) / most;
 
     esper_html(page, "<td class=\"gauge\">");
     if (esper_html_is_known(value)) {
@@ -245,7 +243,7 @@ static void write_attribution(esper_page *page, const esper_report_data *data, c
         write_seed_cell(page, data, record->attribution.other_seed);
     esper_html_cells(page, "%" PRIi64 " %+.2f %+.2f %+.2f %" PRIi64, record->epoch, record->attribution.value,
                      record->attribution.lower, record->attribution.upper, record->attribution.n_samples);
-    write_gauge(page, record, most);
+    esper_report_gauge(page, record->attribution.value, record->attribution.lower, record->attribution.upper, most);
     esper_html(page, "</tr>\n");
 }
 
@@ -310,11 +308,11 @@ static const char *const synergy_columns[] = {
 
 static const worths tables[] = {
     {"shapley", "Shapley values", "No Shapley value has been measured.",
-     "How the validation accuracy that all seeds add together is shared among them, in percentage points, as last "
+     "How the validation accuracy that is lost without all seeds is shared among them, in percentage points, as last "
      "measured.",
      "shapley", true, INT_MAX, compare_worth, shapley_columns},
     {"synergy", "Synergies", "No pair of seeds has been measured.",
-     "What two seeds are worth together beyond what each is worth: above 0 they help each other, below 0 they do the "
+     "What is lost without both seeds beyond what is lost without each: above 0 they help each other, below 0 they do the "
      "same work. As last measured for each pair.",
      "synergies", false, MOST_PAIRS, compare_size, synergy_columns},
 };
@@ -346,7 +344,7 @@ void esper_report_attributions(esper_page *page, const esper_report_data *data)
 {
     const esper_store_record **rows;
 
-    esper_html(page, "<h2 id=\"attributions\">What seeds are worth</h2>\n");
+    esper_html(page, "<h2 id=\"attributions\">How the network depends on its seeds</h2>\n");
     if (data->attributions.n == 0) {
         esper_html(page, "<p>No attribution has been measured.</p>\n");
         return;

@@ -32,7 +32,8 @@ esper grow synth "${scripted[@]}" --run-dir grown --static-control
 expect_code 0
 expect_equal "standard error of a run" "$err" ""
 expect_words out "static host    grown host    difference" "test accuracy" "training FLOPs" "fossilized 18" "blending" \
-    "grown/last.safetensors" "grown/report.html" "replay grown" "export grown" ", what its decisions earned"
+    "grown/last.safetensors" "grown/report.html" "replay grown" "export grown" "dependence"
+expect_no_word out "what its decisions earned" # nobody asked
 hash=$(weights_of)
 expect_equal "files of the run" "$(ls grown | tr '\n' ' ')" \
     "config.ini control decisions.jsonl events.jsonl last.safetensors report.html store.sqlite "

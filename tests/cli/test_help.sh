@@ -83,14 +83,14 @@ expect_words out "--resume RUN" "--envs N" "[default 16"
 # its own defaults, where they are not those of grow
 words=$(tr -s ' \n' ' ' <<<"$out")
 expect_words words "merit, permissive its safety alone. [default permissive]" "Empty: runs/learn-<task>-<date>-<n>."
-expect_no_word words "[default heuristic]"
+expect_no_word words "[default trials]"
 expect_no_word words "Empty: runs/<task>"
 expect_no_word words "Sets policy = command"
 esper grow --help
 words=$(tr -s ' \n' ' ' <<<"$out")
-expect_words words "merit, permissive its safety alone. [default strict]" "Empty: runs/<task>-<date>-<n>." "[default heuristic]"
+expect_words words "merit, permissive its safety alone. [default strict]" "Empty: runs/<task>-<date>-<n>." "[default trials]"
 esper grow --help
-expect_words out "heuristic " "scripted " "G2" "--static-control" "--reward-weights"
+expect_words out "trials " "heuristic " "scripted " "G2" "--static-control" "--reward-weights" "--trial-share X"
 for command in grow compare train; do
     esper $command synth --ppo-lr 0.1
     expect_code 2

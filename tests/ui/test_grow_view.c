@@ -27,10 +27,10 @@ static esper_growth_slot nothing_known(const esper_slot *slot)
 {
     return (esper_growth_slot){.slot = slot,
                                .gate.gate = -1,
-                               .contribution = NONE,
-                               .contribution_low = NONE,
-                               .contribution_high = NONE,
-                               .trial_gain = NONE,
+                               .dependence = NONE,
+                               .dependence_low = NONE,
+                               .dependence_high = NONE,
+                               .would_add = NONE,
                                .gradient_ratio = NONE};
 }
 
@@ -75,16 +75,17 @@ static void set_scene(scene *self)
     self->slots[3] = a_slot("r1c1", ESPER_STAGE_BLENDING, "conv_small", 0.43);
     for (int i = 0; i < 4; i++)
         self->seeds[i] = nothing_known(&self->slots[i]);
-    self->seeds[1].trial_gain = 0.21;
+    self->seeds[1].would_add = 0.21;
     self->seeds[1].gate = a_failed_gate();
-    self->seeds[2].contribution = 1.83;
-    self->seeds[2].contribution_low = 1.24;
-    self->seeds[2].contribution_high = 2.42;
-    self->seeds[3].contribution = -0.4;
+    self->seeds[2].dependence = 1.83;
+    self->seeds[2].dependence_low = 1.24;
+    self->seeds[2].dependence_high = 2.42;
+    self->seeds[3].dependence = -0.4;
     self->seeds[3].gate = a_passed_gate();
     self->growth = (esper_growth_view){
         .epoch = 14,
         .max_epochs = 40,
+        .share = 0.331,
         .part = 0.4,
         .loss_train = 0.4321,
         .acc_train = 83.5,
@@ -244,10 +245,10 @@ static void check_screen(const screen *self, const char *wanted)
 
 static const char wide_block[] =
     "   14/40  [=========>              ]  40 %  valid 84.31 %  best 84.90 %  37,881 params (host 12,345)\n"
-    "  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  2:13 left  12,345/s  lr 0.05  1 rollback  2 skips\n"
-    "  slot  blueprint     stage       alpha           ep     params contribution      last gate\n"
+    "  spent 33 %  2:13 left  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  12,345/s  lr 0.05  1 rollback  2 skips\n"
+    "  slot  blueprint     stage       alpha           ep     params dependence        last gate\n"
     "  r0c0  -             empty\n"
-    "  r0c1  conv_light    training    [      ] 0.00    3      8,512 trial +0.21       G2 failed: trial gain 0.21 < 0.5\n"
+    "  r0c1  conv_light    training    [      ] 0.00    3      8,512 would add +0.21   G2 failed: improvement 0.21 < 0.5\n"
     "  r1c0  attention     holding     [======] 1.00    3      8,512 +1.8 [1.2, 2.4]   -\n"
     "  r1c1  conv_small    blending    [===   ] 0.43    3      8,512 -0.4              G2 passed\n"
     "  advance r0c1: 12 epochs of training (refused: G2)\n";
@@ -309,7 +310,7 @@ static void colours_can_be_refused(void **state)
 static void narrow_terminals_cut(void **state)
 {
     static const char wanted[] = "   14/40  [====>     ]  40 %  84.31 %  best 84.90 %\n"
-                                 "  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  2:13 left\n"
+                                 "  spent 33 %  2:13 left  loss 0.4321  accuracy 83.50 %\n"
                                  "  slot  blueprint     stage      alpha   ep     params\n"
                                  "  r0c0  -             empty\n"
                                  "  r0c1  conv_light    training   0.00     3      8,512\n"
@@ -317,10 +318,10 @@ static void narrow_terminals_cut(void **state)
                                  "  r1c1  conv_small    blending   0.43     3      8,512 -0.4\n"
                                  "  advance r0c1: 12 epochs of training (refused: G2)\n";
     static const char usual[] = "   14/40  [====>     ]  40 %  84.31 %  best 84.90 %  37,881 params\n"
-                                "  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  2:13 left  12,345/s\n"
-                                "  slot  blueprint     stage      alpha   ep     params contribution\n"
+                                "  spent 33 %  2:13 left  loss 0.4321  accuracy 83.50 %  valid loss 0.4500\n"
+                                "  slot  blueprint     stage      alpha   ep     params dependence\n"
                                 "  r0c0  -             empty\n"
-                                "  r0c1  conv_light    training   0.00     3      8,512 trial +0.21\n"
+                                "  r0c1  conv_light    training   0.00     3      8,512 would add +0.21\n"
                                 "  r1c0  attention     holding    1.00     3      8,512 +1.8 [1.2, 2.4]\n"
                                 "  r1c1  conv_small    blending   0.43     3      8,512 -0.4\n"
                                 "  advance r0c1: 12 epochs of training (refused: G2)\n";
@@ -518,11 +519,12 @@ static void check_text(FILE *stream, const char *wanted)
 
 static void plain_lines_for_logs(void **state)
 {
-    static const char wanted[] = "   14/40  40 %  training  loss 0.4321  accuracy 83.50 %  12,345/s  2:13 left\n"
-                                 "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n"
-                                 "   14/40   0.4321  83.50 %     0.4500  84.31 %     37,881     3   4.2 s    2:13\n"
-                                 "epoch   14  back to step 30\n"
-                                 "   40/40   0.4321  83.50 %          -        -     37,881     3       ?       -\n";
+    static const char wanted[] =
+        "   14/40  40 %  training  loss 0.4321  accuracy 83.50 %  12,345/s  33 % of the run spent  2:13 left\n"
+        "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n"
+        "   14/40   0.4321  83.50 %     0.4500  84.31 %     37,881     3   4.2 s    2:13\n"
+        "epoch   14  back to step 30\n"
+        "   40/40   0.4321  83.50 %          -        -     37,881     3       ?       -\n";
     FILE *stream = tmpfile();
     esper_grow_view view;
     scene run;
@@ -599,7 +601,7 @@ static void resting_slots_say_so(void **state)
 static void before_anything_is_known(void **state)
 {
     static const char wanted[] = "       1  [>                       ]   0 %  validating  valid -  best -  0 params\n"
-                                 "  loss -  accuracy -  valid loss -  ? left  -/s\n"
+                                 "  spent 0 %  ? left  loss -  accuracy -  valid loss -  -/s\n"
                                  "  no decision yet\n";
     FILE *stream = tmpfile();
     esper_growth_view growth = {.epoch = 1,
@@ -633,10 +635,10 @@ static void events_in_words(void **state)
 {
     static const char wanted[] =
         "epoch   12  r0c1 conv_light germinated, 8,512 parameters (plateau of 3 epochs)\n"
-        "epoch   12  r0c1 conv_light passed G2 to blending: trial gain 0.81 >= 0.5, epochs in stage 12 >= 10, gradient "
+        "epoch   12  r0c1 conv_light passed G2 to blending: improvement 0.81 >= 0.5, epochs in stage 12 >= 10, gradient "
         "ratio 0.32 >= 0.1\n"
         "epoch   12  r0c1 conv_light back to blending\n"
-        "epoch   12  r0c1 conv_light fossilized after 31 epochs, contribution +1.8, 8,512 parameters (contributes)\n"
+        "epoch   12  r0c1 conv_light fossilized after 31 epochs, dependence +1.8, 8,512 parameters (contributes)\n"
         "epoch   12  r0c1 conv_light pruned after 31 epochs in blending: governor_nan by governor\n"
         "epoch   12  r0c1 is free again\n";
     FILE *stream = tmpfile();
@@ -797,7 +799,7 @@ static void gates_in_words(void **state)
     (void)state;
     assert_string_equal(esper_words_gate(&result, words), "-");
     assert_true(esper_gate_judge(ESPER_GATE_G5, &input, &result));
-    assert_string_equal(esper_words_gate(&result, words), "G5 failed: contribution not measured");
+    assert_string_equal(esper_words_gate(&result, words), "G5 failed: dependence not measured");
     input.contribution = (esper_merit){.value = 1.6, .how = ESPER_MERIT_LOWER_BOUND, .n_epochs = 2};
     assert_true(esper_gate_judge(ESPER_GATE_G5, &input, &result));
     assert_string_equal(esper_words_gate(&result, words), "G5 failed: epochs measured 2 < 3");
@@ -816,6 +818,50 @@ static void gates_in_words(void **state)
     assert_string_equal(esper_words_gate(&result, words), "G3 failed: alpha 0.43 of 1");
     esper_gate_refuse(ESPER_GATE_G1, "no_active_seed", &result);
     assert_string_equal(esper_words_gate(&result, words), "G1 failed: no active seed");
+}
+
+static void trials_in_words(void **state)
+{
+    esper_words_best best = {
+        .slot = "r0c1", .blueprint = "conv_light", .gain = 0.0412, .error = 0.008, .params = 8512, .n_candidates = 8};
+    char words[ESPER_WORDS_CHARS];
+
+    (void)state;
+    assert_string_equal(esper_words_trial(&best, true, words),
+                        "trial of 8 seeds: r0c1 conv_light wins, gain +0.0412 "
+                        "[0.0212, 0.0612] nats, and joins with 8,512 parameters");
+    assert_string_equal(esper_words_trial(&best, false, words),
+                        "trial of 8 seeds: none pays; the best was r0c1 conv_light, "
+                        "gain +0.0412 [0.0212, 0.0612] nats");
+    best.gain = NONE; /* it lost by not being finite */
+    best.n_candidates = 1;
+    assert_string_equal(esper_words_trial(&best, false, words),
+                        "trial of 1 seed: none pays; the best was r0c1 conv_light, gain - nats");
+}
+
+/* Epochs that are foretold are shown as such, and what is being tried changes a block at once. */
+static void a_trial_on_a_terminal(void **state)
+{
+    terminal tty;
+    scene run;
+    esper_grow_view view;
+    char doing[32] = "trying 8 seeds";
+    const char *text;
+
+    (void)state;
+    set_scene(&run);
+    run.growth.foretold = true;
+    run.growth.doing = doing;
+    terminal_open(&tty, 50, 140);
+    esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_BAR, tty.stream);
+    esper_grow_view_step(&view, &run.growth);
+    text = terminal_read(&tty);
+    if (strstr(text, "14/~40  [=") == NULL || strstr(text, "40 %  trying 8 seeds  valid ") == NULL)
+        fail_msg("the screen shows:\n%s", text);
+    assert_false(esper_grow_view_is_due(&view, doing));
+    snprintf(doing, sizeof(doing), "trying 4 seeds"); /* in the caller's memory: the view has kept a copy */
+    assert_true(esper_grow_view_is_due(&view, doing));
+    terminal_close(&tty);
 }
 
 /* ------------------------------------------------------------------------------------------------ the end */
@@ -837,44 +883,59 @@ static void closing_table(void **state)
         "  test accuracy          84.12 %       86.31 %         +2.19\n"
         "  parameters              12,345        20,857        x 1.69\n"
         "  FLOPs per sample    1.62 MFLOP    2.02 MFLOP        x 1.25\n"
-        "  training FLOPs      1.20 TFLOP    1.60 TFLOP        x 1.33\n"
+        "  training FLOPs      1.60 TFLOP    1.60 TFLOP        x 1.00\n"
+        "    part of trials             -       20.00 %             -\n"
         "  time                      2:13          3:20        x 1.50\n"
         "\n"
-        "  slot   seed             params born blended  end           contribution\n"
-        "  r0c1   conv_light        8,512   12      22  fossilized 45 +1.8 [1.2, 2.4]    lower bound 1.2\n"
-        "  r1c0   attention           512   14       -  pruned 20     -                  ?stuck\n"
-        "  r1c1   norm                 16   38       -  training      -\n";
+        "  slot   seed             params        born  end\n"
+        "  r0c1   conv_light        8,512   12 at 9 %  fossilized 45  gain +0.0412 [0.0212, 0.0612] of 8   "
+        "dependence +1.8 [1.2, 2.4]      lower bound 1.2\n"
+        "  r1c0   attention           512  14 at 11 %  pruned 20      gain +0.0100 [0.0018, 0.0182] of 1   "
+        "dependence -                    ?stuck\n"
+        "  r1c1   norm                 16          38  training       dependence -\n"
+        "\n"
+        "  gain: validation loss (nats) that its fork won over the one that got nothing, best of so many tried\n"
+        "  dependence: accuracy (points) that the network loses when the seed is taken away\n";
     static const esper_growth_seed seeds[] = {
         {.slot = "r0c1",
          .blueprint = "conv_light",
          .params = 8512,
          .stage = ESPER_STAGE_FOSSILIZED,
          .germinated = 12,
-         .blended = 22,
+         .share = 0.092,
+         .gain = 0.0412,
+         .gain_error = 0.0080, /* of 8 candidates: 2.498 of it */
+         .n_candidates = 8,
          .ended = 45,
-         .contribution = 1.83,
-         .contribution_low = 1.24,
-         .contribution_high = 2.42,
+         .dependence = 1.83,
+         .dependence_low = 1.24,
+         .dependence_high = 2.42,
          .reason = "lower bound 1.2"},
         {.slot = "r1c0",
          .blueprint = "attention",
          .params = 512,
          .stage = ESPER_STAGE_PRUNED,
          .germinated = 14,
+         .share = 0.11,
+         .gain = 0.01,
+         .gain_error = 0.005, /* of one: 1.645 */
+         .n_candidates = 1,
          .ended = 20,
-         .contribution = NONE,
+         .dependence = NONE,
          .reason = "\033stuck"},
         {.slot = "r1c1",
          .blueprint = "norm",
          .params = 16,
          .stage = ESPER_STAGE_TRAINING,
          .germinated = 38,
-         .contribution = NONE},
+         .share = NONE,
+         .gain = NONE,
+         .dependence = NONE},
     };
     esper_growth_closing closing = {
-        .grown = {86.31, 20857, 2.02e6, 1.6e12, 200.0},
+        .grown = {86.31, 20857, 2.02e6, 1.6e12, 200.0, 3.2e11},
         .has_static = true,
-        .fixed = {84.12, 12345, 1.62e6, 1.2e12, 133.0},
+        .fixed = {84.12, 12345, 1.62e6, 1.6e12, 133.0, 0.0},
         .seeds = seeds,
         .n_seeds = 3,
     };
@@ -893,7 +954,7 @@ static void closing_table_without_a_control(void **state)
                                  "  time                     4.2 s\n"
                                  "\n"
                                  "  no seed germinated\n";
-    esper_growth_closing closing = {.grown = {NONE, 20857, NONE, 1.6e12, 4.2}};
+    esper_growth_closing closing = {.grown = {NONE, 20857, NONE, 1.6e12, 4.2, 0.0}};
 
     (void)state;
     check_closing(&closing, wanted);
@@ -902,34 +963,43 @@ static void closing_table_without_a_control(void **state)
 /* On a terminal a reason that would wrap stands below its seed. */
 static void closing_table_on_a_terminal(void **state)
 {
-    static const char wanted[] = "  slot   seed             params born blended  end           contribution\r\n"
-                                 "  r0c1   conv_light        8,512   12      22  holding       +1.8\r\n"
+    static const char wanted[] = "  slot   seed             params        born  end\r\n"
+                                 "  r0c1   conv_light        8,512          12  holding        dependence +1.8\r\n"
                                  "          still on probation\r\n"
-                                 "  r1c1   flex_attention  123,456  118     132  fossilized 45 +15.6 [14.6, 16.5]\r\n"
+                                 "  r1c1   flex_attention  123,456 118 at 10 %  fossilized 45\r\n"
+                                 "          gain +0.0412 [0.0212, 0.0612] of 8  dependence +15.6 [14.6, 16.5]\r\n"
                                  "          a reason that is longer than a line of eighty columns would take:\r\n"
                                  "          +2.38 at least +1.68\r\n"
-                                 "  r1c1   flex_attention  123,456  118     132  fossilized 145\r\n"
-                                 "          -100.0 [-100.0, 100.0]\r\n";
+                                 "  r1c1   flex_attention  123,456 118 at 10 %  fossilized 145\r\n"
+                                 "          dependence -100.0 [-100.0, 100.0]\r\n"
+                                 "\r\n"
+                                 "  gain: validation loss (nats) that its fork won over the one that got nothing,\r\n"
+                                 "  best of so many tried\r\n"
+                                 "  dependence: accuracy (points) that the network loses when the seed is taken\r\n"
+                                 "  away\r\n";
     esper_growth_seed seed = {.slot = "r0c1",
                               .blueprint = "conv_light",
                               .params = 8512,
                               .stage = ESPER_STAGE_HOLDING,
                               .germinated = 12,
-                              .blended = 22,
-                              .contribution = 1.83,
-                              .contribution_low = NONE,
-                              .contribution_high = NONE,
+                              .share = NONE,
+                              .dependence = 1.83,
+                              .dependence_low = NONE,
+                              .dependence_high = NONE,
                               .reason = "still on probation"};
     esper_growth_seed large = {.slot = "r1c1",
                                .blueprint = "flex_attention",
                                .params = 123456,
                                .stage = ESPER_STAGE_FOSSILIZED,
                                .germinated = 118,
-                               .blended = 132,
+                               .share = 0.1,
+                               .gain = 0.0412,
+                               .gain_error = 0.0080,
+                               .n_candidates = 8,
                                .ended = 45,
-                               .contribution = 15.6,
-                               .contribution_low = 14.6,
-                               .contribution_high = 16.5,
+                               .dependence = 15.6,
+                               .dependence_low = 14.6,
+                               .dependence_high = 16.5,
                                .reason = "a reason that is longer than a line of eighty columns would take: +2.38 at "
                                          "least +1.68"};
     esper_growth_seed seeds[] = {seed, large, large};
@@ -939,9 +1009,10 @@ static void closing_table_on_a_terminal(void **state)
 
     (void)state;
     seeds[2].ended = 145;
-    seeds[2].contribution = seeds[2].contribution_low = -100.0;
-    seeds[2].contribution_high = 100.0;
+    seeds[2].dependence = seeds[2].dependence_low = -100.0;
+    seeds[2].dependence_high = 100.0;
     seeds[2].reason = NULL;
+    seeds[2].n_candidates = 0;
     terminal_open(&tty, 50, 80);
     esper_grow_view_closing(tty.stream, &closing);
     text = terminal_read(&tty);
@@ -954,7 +1025,7 @@ static void closing_table_on_a_terminal(void **state)
 static void closing_table_of_an_unknown_control(void **state)
 {
     esper_growth_closing closing = {
-        .grown = {86.0, 20857, 2e6, 1e12, 200.0}, .has_static = true, .fixed = {NONE, 0, NONE, 0.0, NONE}};
+        .grown = {86.0, 20857, 2e6, 1e12, 200.0, 0.0}, .has_static = true, .fixed = {NONE, 0, NONE, 0.0, NONE, 0.0}};
 
     (void)state;
     check_closing(&closing, "                     static host    grown host    difference\n"
@@ -986,6 +1057,8 @@ int main(void)
         cmocka_unit_test(notes_stay_above_the_block),
         cmocka_unit_test(hostile_reasons_are_harmless),
         cmocka_unit_test(gates_in_words),
+        cmocka_unit_test(trials_in_words),
+        cmocka_unit_test(a_trial_on_a_terminal),
         cmocka_unit_test(closing_table),
         cmocka_unit_test(closing_table_without_a_control),
         cmocka_unit_test(closing_table_on_a_terminal),

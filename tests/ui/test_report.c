@@ -520,9 +520,9 @@ static void its_seeds(void **state)
     has(&page, "<title>holding, epochs 16 to 20</title>");
     has(&page, "policy: no gain of a trial blend after 8 epochs");
     has(&page, "not decided: blending");
-    /* came in 5; germinated for 1, training 4, blending 6, holding 4; the last contribution with its bounds */
+    /* came in 5, and without a trial; germinated for 1, training 4, blending 6, holding 4; the last dependence with its bounds */
     has(&page, "<td class=\"n\">2,432</td><td class=\"n\">5</td><td class=\"n\">1</td><td class=\"n\">4</td>"
-               "<td class=\"n\">6</td><td class=\"n\">4</td><td class=\"n\">+1.74<br/>"
+               "<td class=\"n\">6</td><td class=\"n\">4</td><td class=\"n\">\xe2\x80\x93</td><td class=\"n\">+1.74<br/>"
                "<span class=\"soft\">+1.43 to +2.05</span></td>");
     has(&page, "seed 1 (conv_light in r1c0): 2 evaluations, 2 passed");
     has(&page, "seed 2 (attention in r0c0): 1 evaluation, 0 passed");
@@ -690,6 +690,68 @@ static void numbers_that_are_none(void **state)
     for (const char *s = page.text; (s = strstr(s, " d=\"")) != NULL; s++)
         if (strcspn(s + 4, "\"") != strspn(s + 4, "MLHVAZlhvamz0123456789.- "))
             fail_msg("no path: %.60s", s);
+    esper_page_fini(&page);
+}
+
+/* A fork as the store has it: most is in its line. */
+static void push_fork(esper_store *store, int64_t epoch, const char *slot, const char *blueprint, const char *numbers)
+{
+    esper_store_record record = esper_store_record_of(ESPER_STORE_DECISION, epoch, epoch * STEPS);
+    char line[512];
+
+    ESPER_STORE_SET(record.decision.source, "trial");
+    ESPER_STORE_SET(record.decision.op, "trial");
+    ESPER_STORE_SET(record.decision.slot, slot);
+    ESPER_STORE_SET(record.decision.blueprint, blueprint);
+    snprintf(line, sizeof(line), "{\"epoch\":%d,\"share\":0.125,\"source\":\"trial\",%s,\"fork\":\"00\"}", (int)epoch,
+             numbers);
+    ESPER_STORE_SET(record.decision.line, line);
+    record.decision.accepted = 1;
+    esper_store_push(store, &record);
+}
+
+static void trials(void **state)
+{
+    esper_store_run run = usual_run();
+    esper_store *store = begin("trials.sqlite", &run, NULL);
+    esper_page page;
+
+    (void)state;
+    push_epoch(store, 1, 70.0, 9418, 0);
+    push_fork(store, 1, "", "", "\"round\":1,\"n_steps\":200,\"loss\":0.5,\"gain\":0,\"error\":0,\"flops\":3e9");
+    push_fork(store, 1, "r0c1", "conv_light",
+              "\"round\":1,\"n_steps\":200,\"loss\":0.4,\"gain\":0.1,\"error\":0.01,\"flops\":4e9");
+    push_fork(store, 1, "r0c0", "conv_heavy",
+              "\"round\":0,\"n_steps\":100,\"loss\":\"nan\",\"gain\":\"nan\",\"error\":\"nan\",\"flops\":1e9");
+    push_decision(store, 1, "germinate", "r0c1", "Best of 2 tried", 1);
+    push_germination(store, 1, 1, "r0c1", "conv_light", 2432);
+    push_epoch(store, 2, 75.0, 9418, 0);
+    push_fork(store, 2, "", "", "\"round\":0,\"n_steps\":50,\"loss\":0.4,\"gain\":0,\"error\":0,\"flops\":1e9");
+    push_fork(store, 2, "r0c0", "conv_heavy",
+              "\"round\":0,\"n_steps\":50,\"loss\":0.42,\"gain\":-0.02,\"error\":0.01,\"flops\":1e9");
+    push_decision(store, 2, "wait", "", "Of 1 tried none pays", 1);
+    push_epoch(store, 3, 76.0, 9418, 0);
+    push_fork(store, 3, "", "", "cut sh"); /* by the end of a run, and of its column */
+    end(store, &run, 76.0, 9418, 3);
+    page = page_of("trials.sqlite");
+    has(&page, "Trials took 10.0 GFLOP of training");
+    has(&page, "<h3>Epoch 1, 12.5 % of the run spent by its end: conv_light in r0c1 wins</h3>");
+    has(&page,
+        "<td colspan=\"2\">nothing</td><td class=\"n\">2</td><td class=\"n\">200</td><td class=\"n\">0.5000</td>");
+    /* of two candidates: 1.960 errors each way */
+    has(&page, "<td class=\"name\">r0c1</td><td class=\"name\">conv_light</td><td class=\"n\">2</td>"
+               "<td class=\"n\">200</td><td class=\"n\">0.4000</td><td class=\"n\">+0.1000</td>"
+               "<td class=\"n\">+0.0804 to +0.1196</td><td class=\"gauge\"><svg");
+    has(&page, "<td class=\"n\">1</td><td class=\"n\">100</td><td class=\"n\">nan</td><td class=\"n\">nan</td>");
+    has(&page,
+        "<h3>Epoch 2, 12.5 % of the run spent by its end: none pays</h3>\n<p class=\"soft\">Of 1 tried none pays.</p>");
+    has(&page, "<td class=\"n\">-0.0200</td><td class=\"n\">-0.0364 to -0.0036</td>"); /* of one: 1.645 */
+    has(&page, "<h3>Epoch 3, 12.5 % of the run spent by its end: not decided</h3>");
+    has(&page, "<td class=\"n\">+0.1000<br/><span class=\"soft\">+0.0804 to +0.1196</span></td>"); /* in the lineage */
+    has(&page, "2 decisions, 1 of them to wait"); /* forks are none */
+    esper_page_fini(&page);
+    page = page_of("full.sqlite");
+    has(&page, "<p>No trial was held.</p>");
     esper_page_fini(&page);
 }
 
@@ -1120,6 +1182,7 @@ int main(void)
         cmocka_unit_test(an_unfinished_run),
         cmocka_unit_test(a_resumed_run),
         cmocka_unit_test(numbers_that_are_none),
+        cmocka_unit_test(trials),
         cmocka_unit_test(nothing_to_draw),
         cmocka_unit_test(many_seeds),
         cmocka_unit_test(what_was_undone),

@@ -11,7 +11,7 @@ fi
 
 escape=$'\033'
 dir="my r"$'\303\274'"n's" # a blank, a quote, and a character beyond ASCII
-grow=(grow synth --threads 1 --batch 8 --channels 4 --max-steps 4 --epochs 7 --policy random --gates permissive
+grow=(grow synth --threads 1 --batch 8 --channels 4 --max-steps 4 --length epochs --epochs 7 --policy random --gates permissive
     --gate-epochs 1)
 
 # on_terminal "NAME=VALUE..." ROWS COLUMNS ARGUMENTS: the program on a terminal of that size, in that environment alone.
@@ -183,7 +183,7 @@ expect_width 80
 # ---- a window that is too small, and is made larger while the run goes on
 cat >resize.sh <<END
 stty rows 5 cols 90
-TERM=xterm LC_ALL=C '$ESPER' grow synth --backend ref --threads 1 --batch 16 --channels 4 --max-steps 40 --epochs 400 --run-dir resized &
+TERM=xterm LC_ALL=C '$ESPER' grow synth --backend ref --threads 1 --batch 16 --channels 4 --max-steps 40 --length epochs --epochs 400 --run-dir resized &
 pid=\$!
 until grep -q ' 2/400 ' resized.txt || ! kill -0 \$pid 2>/dev/null; do sleep 0.05; done
 cp resized.txt before.txt
