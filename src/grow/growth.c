@@ -40,7 +40,8 @@ static esper_status check_policy(const esper_config *config)
     int key = esper_config_find("policy");
     /* Whether somebody asked for this policy: a run's record names every key, so the default there says nothing. */
     bool is_asked = esper_config_place_of(config, key) > ESPER_CONFIG_FILE ||
-                    strcmp(config->policy, esper_config_key_at(key)->preset) != 0;
+                    (esper_config_place_of(config, key) == ESPER_CONFIG_FILE &&
+                     strcmp(config->policy, esper_config_key_at(key)->preset) != 0);
 
     if (!is_file && esper_policy_find(config->policy, &policy) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "policy: ");

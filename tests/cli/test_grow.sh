@@ -208,7 +208,7 @@ esper replay charged --progress none
 expect_code 0
 expect_words out "weights equal"
 # what was looked at to decide is paid for in a replay, too: its rate goes by what is spent
-esper grow synth "${fixed[@]}" --schedule hold --lr 1e-6 --attribution 100 --plateau 0 --epochs 12 --run-dir probed
+esper grow synth "${fixed[@]}" --schedule hold --lr 1e-6 --policy heuristic --attribution 100 --plateau 0 --epochs 12 --run-dir probed
 expect_code 0
 probed=$(grep -c '"source":"policy"' probed/decisions.jsonl)
 [ "$probed" -lt 12 ] || bad "a run that looked for a place had $probed epochs for what 12 of its host cost"

@@ -127,7 +127,7 @@ expect_equal "steps of an epoch when it trains" "$(sed -n 's/^max_steps *= *\([0
 esper info config fashion --grow --epochs 7
 expect_code 0
 expect_words out "# configuration in force for fashion in \`esper grow\`"
-expect_equal "steps of an epoch when it grows" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 100
+expect_equal "steps of an epoch when it grows" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 200
 expect_equal "a flag lies over both" "$(sed -n 's/^epochs *= *\([0-9]*\).*/\1/p' <<<"$out")" 7
 esper info config synth --learn
 expect_code 0

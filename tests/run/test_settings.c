@@ -33,6 +33,8 @@ typedef struct trial {
 #define BY_CHANCE "policy = random\nepochs = 20\n"
 #define FALLING   "schedule = cosine\n"
 #define ADAMW     "optimizer = adamw\n"
+/* Whatever comes of a trial, what it costs is seen: the rate goes by what is spent. */
+#define TRYING    "policy = trials\nschedule = hold\nepochs = 200\ntrial_first = 0\ntrial_share = 0.5\n"
 
 /* A key that is missing here fails the test. */
 static const trial trials[ESPER_CONFIG_N_KEYS] = {
@@ -70,6 +72,10 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_max_seeds] = {"1", BY_CHANCE},
     [KEY_max_params] = {"200", BY_CHANCE, "3900"},
     [KEY_blueprints] = {"norm", ""},
+    [KEY_trial_share] = {"0", TRYING, NULL, true},
+    [KEY_trial_first] = {"0.3", TRYING, NULL, true},
+    [KEY_trial_steps] = {"20", TRYING, NULL, true},
+    [KEY_trial_price] = {"100", TRYING, NULL, true},
     [KEY_plateau] = {"0", ""},
     [KEY_plateau_epochs] = {"3", ""},
     [KEY_plant] = {"r0c0:norm", ""},
@@ -142,7 +148,7 @@ static const struct {
     const char      *lines;
 } jobs[] = {
     {ESPER_CONFIG_IN_TRAIN, ""},
-    {ESPER_CONFIG_IN_GROW, SOON "plateau = 100\nplateau_epochs = 1\nepochs = 9\n"},
+    {ESPER_CONFIG_IN_GROW, SOON "policy = heuristic\nplateau = 100\nplateau_epochs = 1\nepochs = 9\n"},
     {ESPER_CONFIG_IN_LEARN, SOON "envs = 2\nrounds = 2\npolicy_width = 8\nppo_chunk = 4\nppo_batch = 2\nepochs = 6\n"},
 };
 
