@@ -30,11 +30,12 @@ static esper_status check_config(esper_store_reader *reader, const esper_store_r
     use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, wanted);
     ESPER_TRY(esper_store_read_config(reader, run->id, &text));
     esper_config_init(&config);
-    status = strstr(text, "\nlength = ") == NULL
-                 ? ESPER_FAIL(ESPER_E_CONFIG,
-                              "%s holds a run of an earlier version, which had no budget of FLOPs: choose another directory",
-                              run_dir)
-                 : esper_config_load_text(&config, text, strlen(text), run_dir);
+    status =
+        strstr(text, "\nlength = ") == NULL
+            ? ESPER_FAIL(ESPER_E_CONFIG,
+                         "%s holds a run of an earlier version, which had no budget of FLOPs: choose another directory",
+                         run_dir)
+            : esper_config_load_text(&config, text, strlen(text), run_dir);
     esper_mem_free(text);
     ESPER_TRY(status);
     if (searched)
