@@ -34,7 +34,7 @@ typedef struct trial {
 #define FALLING   "schedule = cosine\n"
 #define ADAMW     "optimizer = adamw\n"
 /* Whatever comes of a trial, what it costs is seen: the rate goes by what is spent. */
-#define TRYING    "policy = trials\nschedule = hold\nepochs = 200\ntrial_first = 0\ntrial_share = 0.5\n"
+#define TRYING    "policy = trials\nschedule = cosine\nepochs = 1000\ntrial_first = 0\ntrial_share = 0.9\n"
 
 /* A key that is missing here fails the test. */
 static const trial trials[ESPER_CONFIG_N_KEYS] = {
