@@ -300,8 +300,11 @@ static esper_status print_topic(esper_cli_call *call, const question *asked)
 
 enum { TIME, GROW, LEARN, ALL };
 
-static const esper_command_option options[] = {
-    [TIME] = {"time", false}, [GROW] = {"grow", false}, [LEARN] = {"learn", false}, [ALL] = {"all", false}, {.name = NULL}};
+static const esper_command_option options[] = {[TIME] = {"time", false},
+                                               [GROW] = {"grow", false},
+                                               [LEARN] = {"learn", false},
+                                               [ALL] = {"all", false},
+                                               {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

@@ -404,8 +404,7 @@ static bool is_read_due(const esper_guarded *guarded)
 {
     const esper_network *network = guarded->network;
 
-    return look_at_flag(guarded) != 0 || network->n_rows == ESPER_NETWORK_ROWS ||
-           esper_network_epoch_done(network) ||
+    return look_at_flag(guarded) != 0 || network->n_rows == ESPER_NETWORK_ROWS || esper_network_epoch_done(network) ||
            is_watched(guarded, &network->rows[network->n_rows - 1]) || guarded->drill != NULL || guarded->checksum ||
            esper_ranks_are_many(&network->engine->ranks) || esper_guarded_reading(network).pending;
 }

@@ -19,8 +19,7 @@ static esper_status step(esper_network *network, uint32_t n_steps, esper_inciden
     do {
         ESPER_TRY(esper_guarded_step(network, incident));
         n++;
-    } while (incident->action == ESPER_GOVERNOR_GO && !esper_network_epoch_done(network) &&
-             n != n_steps);
+    } while (incident->action == ESPER_GOVERNOR_GO && !esper_network_epoch_done(network) && n != n_steps);
     return ESPER_OK;
 }
 

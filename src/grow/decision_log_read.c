@@ -290,8 +290,9 @@ static esper_status read_head(members *in, esper_log_head *head)
     if (!json_is_integer(value))
         return ESPER_FAIL(ESPER_E_FORMAT, "this is no decision log: it does not begin with its header");
     if (version != ESPER_LOG_VERSION)
-        return ESPER_FAIL(ESPER_E_FORMAT, "a decision log of version %lld; this program reads version %d, and runs of "
-                                          "another are made again by the program that made them",
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "a decision log of version %lld; this program reads version %d, and runs of "
+                          "another are made again by the program that made them",
                           (long long)version, ESPER_LOG_VERSION);
     in->n_taken++;
     take_fields(in, ESPER_TOPOLOGY_CNN, log_head, head); /* it has no blueprints */

@@ -71,8 +71,7 @@ esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
 
 esper_status growth_log_fork(esper_growth *growth, const esper_fork *fork)
 {
-    const esper_blueprint *blueprint =
-        esper_policy_blueprint(growth->network->engine->host.topology, fork->blueprint);
+    const esper_blueprint *blueprint = esper_policy_blueprint(growth->network->engine->host.topology, fork->blueprint);
     esper_log_entry entry = {.step = growth->network->cursor.step,
                              .epoch = (int32_t)growth->recording.record.epoch,
                              .source = ESPER_LOG_TRIAL,

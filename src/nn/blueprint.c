@@ -57,8 +57,8 @@ static const float scale_at_birth = 0.5f;
 static int add_scaled(esper_net *net, int x, int y, esper_birth birth)
 {
     int channels = width_of(net, x);
-    int scale = esper_net_param(net, "scale", 1, &channels,
-                                (esper_init){ESPER_INIT_CONSTANT, scale_of(birth, scale_at_birth)});
+    int scale =
+        esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, scale_of(birth, scale_at_birth)});
 
     return esper_net_add(net, x, esper_net_channel_scale(net, y, scale));
 }

@@ -251,8 +251,8 @@ esper_status esper_decision_check(const esper_decision *decision, esper_topology
         ESPER_TRY(esper_blueprint_check_birth(esper_policy_blueprint(topology, decision->blueprint), decision->birth));
     if (!(decision->target > 0.0 && decision->target <= 1.0))
         return ESPER_FAIL(ESPER_E_ARG, "%s: target %g is not above 0 and up to 1", op, decision->target);
-    if (decision->tempo < (decision->reason == ESPER_REASON_TRIAL_WON ? 0 : 1) || decision->tempo > ESPER_DECISION_MAX_TICKS || decision->speed < 0 ||
-        decision->speed > ESPER_DECISION_MAX_TICKS)
+    if (decision->tempo < (decision->reason == ESPER_REASON_TRIAL_WON ? 0 : 1) ||
+        decision->tempo > ESPER_DECISION_MAX_TICKS || decision->speed < 0 || decision->speed > ESPER_DECISION_MAX_TICKS)
         return ESPER_FAIL(ESPER_E_ARG, "%s: tempo %d or speed %d is out of range", op, (int)decision->tempo,
                           (int)decision->speed);
     if ((decision->style != ESPER_STYLE_KEEP || germinates) && esper_style_name(decision->style) == NULL)

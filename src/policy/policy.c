@@ -10,9 +10,9 @@
 #include "policy/pack.h"
 
 static const esper_policy_ops *const policies[] = {
-    &esper_policy_none,    &esper_policy_heuristic, &esper_policy_random,  &esper_policy_scripted,
-    &esper_policy_command, &esper_policy_halving,   &esper_policy_learned, &esper_policy_trials,
-    NULL,
+    &esper_policy_none,     &esper_policy_heuristic, &esper_policy_random,
+    &esper_policy_scripted, &esper_policy_command,   &esper_policy_halving,
+    &esper_policy_learned,  &esper_policy_trials,    NULL,
 };
 
 const esper_policy_ops *const *esper_policy_list(void)

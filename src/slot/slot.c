@@ -293,8 +293,8 @@ esper_status esper_slot_join(esper_slot *slot, const esper_merit *gain, esper_sl
 
     assert(gain->how == ESPER_MERIT_FORKS);
     if (slot->stage != ESPER_STAGE_GERMINATED)
-        return ESPER_FAIL(ESPER_E_STATE, "slot %s: only a seed that has just germinated joins, this one is %s", slot->id,
-                          esper_stage_name(slot->stage));
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: only a seed that has just germinated joins, this one is %s",
+                          slot->id, esper_stage_name(slot->stage));
     ESPER_TRY(esper_slot_advance(slot, ESPER_STAGE_TRAINING, &merits, events, result_out));
     if (result_out->passed)
         ESPER_TRY(esper_slot_advance(slot, ESPER_STAGE_BLENDING, &merits, events, result_out));

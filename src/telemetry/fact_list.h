@@ -238,15 +238,16 @@
 
 /* ---- what seeds are worth, and what is learned from it ---- */
 
-#define ESPER_FACT_ATTRIBUTION_FIELDS(F, e) \
-    F(e, ROW, NAME, measure, measure, "contribution (the dependence: accuracy lost without it), synergy, shapley, trial (what a seed that trains aside would add), or evidence of an empty slot") \
-    F(e, ROW, INT, 0, seed, "the seed") \
-    F(e, ROW, TEXT, 16, slot, "its slot") \
-    F(e, ROW, INT, 0, other_seed, "the second of a pair") \
-    F(e, ROW, REAL, 0, value, "percentage points of validation accuracy; of evidence: no unit") \
-    F(e, ROW, REAL, 0, lower, "one-sided 95 % bound below") \
-    F(e, ROW, REAL, 0, upper, "one-sided 95 % bound above") \
-    F(e, ROW, INT, 0, n_samples, "validation samples it rests on") \
+#define ESPER_FACT_ATTRIBUTION_FIELDS(F, e)                                                                                                                       \
+    F(e, ROW, NAME, measure, measure,                                                                                                                             \
+      "contribution (the dependence: accuracy lost without it), synergy, shapley, trial (what a seed that trains aside would add), or evidence of an empty slot") \
+    F(e, ROW, INT, 0, seed, "the seed")                                                                                                                           \
+    F(e, ROW, TEXT, 16, slot, "its slot")                                                                                                                         \
+    F(e, ROW, INT, 0, other_seed, "the second of a pair")                                                                                                         \
+    F(e, ROW, REAL, 0, value, "percentage points of validation accuracy; of evidence: no unit")                                                                   \
+    F(e, ROW, REAL, 0, lower, "one-sided 95 % bound below")                                                                                                       \
+    F(e, ROW, REAL, 0, upper, "one-sided 95 % bound above")                                                                                                       \
+    F(e, ROW, INT, 0, n_samples, "validation samples it rests on")                                                                                                \
     F(e, ROW, INT, 0, n_epochs, "epochs it rests on")
 
 /* The parts are those of ESPER_REWARD_PART_LIST, a column each. */

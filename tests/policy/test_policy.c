@@ -6,7 +6,8 @@
 
 #include "policy/pack.h"
 
-static const char *const names[] = {"none", "heuristic", "random", "scripted", "command", "halving", "learned", "trials"};
+static const char *const names[] = {"none",    "heuristic", "random",  "scripted",
+                                    "command", "halving",   "learned", "trials"};
 
 enum { N_NAMES = sizeof(names) / sizeof(names[0]), PACK_BYTES = 2048 };
 
@@ -61,9 +62,10 @@ static void the_list(void **state)
     }
     assert_int_equal(n, N_NAMES);
     policy = NULL;
-    check_fails(esper_policy_open("clever", &setup, &policy), ESPER_E_ARG,
-                "'clever'. There are none, heuristic, random, scripted, command, halving, learned, trials (learned: by its "
-                "file or its run)");
+    check_fails(
+        esper_policy_open("clever", &setup, &policy), ESPER_E_ARG,
+        "'clever'. There are none, heuristic, random, scripted, command, halving, learned, trials (learned: by its "
+        "file or its run)");
     check_fails(esper_policy_open("hueristic", &setup, &policy), ESPER_E_ARG, "did you mean 'heuristic'? There are");
     setup.n_slots = 0;
     check_fails(esper_policy_open("none", &setup, &policy), ESPER_E_ARG, "0 slots");
