@@ -131,7 +131,7 @@ static esper_status check_lines(const esper_compare *compare)
             return ESPER_FAIL(
                 ESPER_E_CONFIG,
                 "--policies: %s is made after a network that has grown: add a policy that grows one, such "
-                "as heuristic",
+                "as trials",
                 line->name);
         if (line->kind == ESPER_COMPARE_SEARCH && compare->config.plant[0] != '\0')
             return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s chooses all seeds by itself: leave it out, or --plant",
@@ -187,6 +187,12 @@ static esper_status follow(esper_compare *compare)
     return ESPER_OK;
 }
 
+/* Which of the lines that grow static ones follow: trials, else the heuristic, else the first. */
+static int preference(const esper_compare_line *line)
+{
+    return is_policy(line, &esper_policy_trials) ? 2 : is_policy(line, &esper_policy_heuristic) ? 1 : 0;
+}
+
 static esper_status read_lines(esper_compare *compare, const char *policies)
 {
     char words[LIST_CHARS], *rest = words, *word;
@@ -200,9 +206,8 @@ static esper_status read_lines(esper_compare *compare, const char *policies)
     }
     compare->grown = compare->host = -1;
     for (int i = compare->n_lines - 1; i >= 0; i--) {
-        bool preferred = compare->grown >= 0 && is_policy(&compare->lines[compare->grown], &esper_policy_heuristic);
-
-        if (compare->lines[i].kind == ESPER_COMPARE_GROWN && !preferred)
+        if (compare->lines[i].kind == ESPER_COMPARE_GROWN &&
+            (compare->grown < 0 || preference(&compare->lines[i]) >= preference(&compare->lines[compare->grown])))
             compare->grown = i;
         if (compare->lines[i].kind == ESPER_COMPARE_HOST)
             compare->host = i;

@@ -27,7 +27,7 @@ enum {
     ESPER_COMPARE_WHY_CHARS = 240,
 };
 
-#define ESPER_COMPARE_POLICIES "none,random,heuristic,halving,static-final,static-equal"
+#define ESPER_COMPARE_POLICIES "none,trials,halving,static-final,static-equal"
 
 typedef enum esper_compare_kind {
     ESPER_COMPARE_HOST,  /* policy none */

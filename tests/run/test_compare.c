@@ -133,7 +133,7 @@ static void bad_requests(void **state)
     check_fails(esper_compare_init(&compare, task, &config, "none,random,none", 1), ESPER_E_CONFIG,
                 "none stands there twice");
     check_fails(esper_compare_init(&compare, task, &config, "none,static-final", 1), ESPER_E_CONFIG,
-                "static-final|such as heuristic");
+                "static-final|such as trials");
     check_fails(esper_compare_init(&compare, task, &config, "static-equal", 1), ESPER_E_CONFIG, "static-equal");
     check_fails(esper_compare_init(&compare, task, &config, "command", 1), ESPER_E_CONFIG, "--policy-cmd");
     check_fails(esper_compare_init(&compare, task, &config, "scripted", 1), ESPER_E_CONFIG, "--decisions");
@@ -166,6 +166,9 @@ static void the_grown_line(void **state)
     compare = compare_of("static-final,scripted,random", "decisions = plan.txt\n", 1);
     assert_int_equal(compare.grown, 1);
     assert_int_equal(compare.host, -1);
+    esper_compare_fini(&compare);
+    compare = compare_of("heuristic,trials,random,static-final", "", 1); /* the default policy before all others */
+    assert_int_equal(compare.grown, 1);
     esper_compare_fini(&compare);
     compare = compare_of("halving,none,random", "", 1); /* a search grows nothing */
     assert_int_equal(compare.grown, 2);
