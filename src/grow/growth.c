@@ -64,6 +64,17 @@ static esper_status check_policy(const esper_config *config)
     return ESPER_OK;
 }
 
+/* Bits 1 << index of the blueprints that are tried, by trials or by the heuristic. */
+static uint32_t kinds_tried(const esper_config *config, esper_topology topology, const esper_heuristic_settings *rules)
+{
+    bool usual = config->blueprints[0] == '\0' && strcmp(config->policy, esper_policy_trials.name) == 0;
+    uint32_t kinds = usual ? esper_trial_usual(topology) : 0;
+
+    for (int i = 0; !usual && i < rules->n_rotation; i++)
+        kinds |= 1u << rules->rotation[i];
+    return kinds;
+}
+
 /* A birth that the run is set to, and that nobody who decides here could choose a blueprint for. */
 static esper_status check_birth(const esper_config *config, esper_topology topology,
                                 const esper_heuristic_settings *rules)
@@ -71,22 +82,18 @@ static esper_status check_birth(const esper_config *config, esper_topology topol
     const char *birth = esper_birth_name((int)config->birth);
     bool by_rules = config->policy_cmd[0] == '\0' && strcmp(config->policy, esper_policy_heuristic.name) == 0;
     bool by_trials = config->policy_cmd[0] == '\0' && strcmp(config->policy, esper_policy_trials.name) == 0;
-    uint32_t usual = config->blueprints[0] == '\0' ? esper_trial_usual(topology) : 0;
-    int n_known = 0, n_tried = 0;
+    uint32_t fit = 0; /* to be born so */
 
     for (int i = 1; i < ESPER_POLICY_BLUEPRINTS; i++) {
         const esper_blueprint *blueprint = esper_policy_blueprint(topology, i);
 
-        n_known += blueprint != NULL && (blueprint->births >> config->birth & 1u) != 0;
-        if (by_trials && blueprint != NULL && (usual >> i & 1u) != 0)
-            n_tried += (int)(blueprint->births >> config->birth & 1u);
+        if (blueprint != NULL && (blueprint->births >> config->birth & 1u) != 0)
+            fit |= 1u << i;
     }
-    for (int i = 0; i < rules->n_rotation && !(by_trials && usual != 0); i++)
-        n_tried += (int)(esper_policy_blueprint(topology, rules->rotation[i])->births >> config->birth & 1u);
-    if (n_known == 0)
+    if (fit == 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: no %s blueprint can be born so", birth,
                           esper_topology_name(topology));
-    if ((by_rules || by_trials) && n_tried == 0)
+    if ((by_rules || by_trials) && (fit & kinds_tried(config, topology, rules)) == 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: nothing that %s can be born so: give --blueprints layer", birth,
                           by_rules ? "the heuristic tries" : "is tried");
     if (config->birth == ESPER_CONFIG_BIRTH_COPY && esper_policy_is_file(config->policy))
@@ -177,10 +184,7 @@ static esper_status open_policy(esper_growth *growth)
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
-    if (config->blueprints[0] == '\0')
-        trials.blueprints = esper_trial_usual(setup.topology);
-    for (int i = 0; config->blueprints[0] != '\0' && i < rules.n_rotation; i++)
-        trials.blueprints |= 1u << rules.rotation[i];
+    trials.blueprints = kinds_tried(config, setup.topology, &rules);
     growth->deciding.tries = strcmp(name, esper_policy_trials.name) == 0;
     growth->deciding.follows = network->engine->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
     if ((growth->deciding.history != NULL && !growth->deciding.tries) || growth->deciding.follows)

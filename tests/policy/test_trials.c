@@ -163,21 +163,29 @@ static void trials_keep_within_their_share(void **state)
     esper_policy_close(policy);
 }
 
-static void chance_is_not_believed(void **state)
+/* What the first trial on this ground leads to. */
+static esper_decision decide_on(ground *g, uint32_t n_steps)
 {
-    ground g = usual_ground();
-    esper_policy *policy;
+    esper_policy *policy = open_on(g, 0.2, n_steps);
     esper_decision decision;
     scene s;
 
-    (void)state;
-    g.error = 10.0; /* whatever was gained may be chance */
-    policy = open_on(&g, 0.2, 0);
     set_scene(&s, ESPER_TOPOLOGY_CNN);
     decision = ask(policy, &s, 0.1);
+    esper_policy_close(policy);
+    return decision;
+}
+
+static void chance_is_not_believed(void **state)
+{
+    ground g = usual_ground();
+    esper_decision decision;
+
+    (void)state;
+    g.error = 10.0; /* whatever was gained may be chance */
+    decision = decide_on(&g, 0);
     assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
     assert_int_equal(decision.reason, ESPER_REASON_TRIAL_LOST);
-    esper_policy_close(policy);
     assert_true(fabs(esper_trial_bound(1) - 1.6449) < 1e-3); /* once in twenty; and so still where many are tried */
     assert_true(fabs(esper_trial_bound(10) - 2.5758) < 1e-3);
 }
@@ -185,40 +193,28 @@ static void chance_is_not_believed(void **state)
 static void what_costs_more_than_it_brings_is_left(void **state)
 {
     ground g = {.error = 1e-6, .bad_slot = -1};
-    esper_policy *policy = open_on(&g, 0.2, 100);
     esper_decision decision;
-    scene s;
 
     (void)state;
-    set_scene(&s, ESPER_TOPOLOGY_CNN);
     g.gain[0][HEAVY] = 0.012; /* three times the FLOPs: 0.0158 at this price */
-    decision = ask(policy, &s, 0.1);
-    assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
-    esper_policy_close(policy);
-    policy = open_on(&g, 0.2, 100);
+    assert_int_equal(decide_on(&g, 100).op, ESPER_SLOT_OP_WAIT);
     g.gain[0][LIGHT] = 0.011; /* twice: 0.01 */
-    decision = ask(policy, &s, 0.1);
+    decision = decide_on(&g, 100);
     assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
     assert_int_equal(decision.blueprint, LIGHT);
     assert_in_range(g.n_steps[g.n_rounds - 1], 16, 100);
-    esper_policy_close(policy);
 }
 
 static void a_fork_that_is_not_finite_loses(void **state)
 {
     ground g = usual_ground();
-    esper_policy *policy;
     esper_decision decision;
-    scene s;
 
     (void)state;
     g.bad_slot = 1; /* where the best would have been */
-    policy = open_on(&g, 0.2, 0);
-    set_scene(&s, ESPER_TOPOLOGY_CNN);
-    decision = ask(policy, &s, 0.1);
+    decision = decide_on(&g, 0);
     assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
     assert_int_equal(decision.slot, 0);
-    esper_policy_close(policy);
 }
 
 static void what_it_remembers_is_packed(void **state)
