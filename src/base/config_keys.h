@@ -27,8 +27,8 @@
     X(BACKEND, AUTO, "auto") X(BACKEND, CPU, "cpu") X(BACKEND, REF, "ref") X(BACKEND, NULL, "null")
 #define ESPER_CONFIG_PROGRESS_LIST(X) \
     X(PROGRESS, AUTO, "auto") X(PROGRESS, BAR, "bar") X(PROGRESS, PLAIN, "plain") X(PROGRESS, NONE, "none")
-#define ESPER_CONFIG_OPTIMIZER_LIST(X)  X(OPTIMIZER, SGD, "sgd") X(OPTIMIZER, ADAMW, "adamw")
-#define ESPER_CONFIG_SCHEDULE_LIST(X)   \
+#define ESPER_CONFIG_OPTIMIZER_LIST(X) X(OPTIMIZER, SGD, "sgd") X(OPTIMIZER, ADAMW, "adamw")
+#define ESPER_CONFIG_SCHEDULE_LIST(X) \
     X(SCHEDULE, CONSTANT, "constant") X(SCHEDULE, COSINE, "cosine") X(SCHEDULE, HOLD, "hold")
 #define ESPER_CONFIG_LENGTH_LIST(X)     X(LENGTH, FLOPS, "flops") X(LENGTH, EPOCHS, "epochs")
 #define ESPER_CONFIG_GATES_LIST(X)      X(GATES, STRICT, "strict") X(GATES, PERMISSIVE, "permissive")
@@ -185,6 +185,8 @@
       "Share of the run after which the first trial is held.")                                                         \
     X(GROWTH, trial_steps, INT, "0", FROM(0), "steps", GROW | COMPARE, TRIALS, BITS,                                   \
       "Steps for which the last forks of a trial train, at most; 0: as many as can be paid.")                          \
+    X(GROWTH, trial_rounds, INT, "0", FROM(0), "rounds", GROW | COMPARE, TRIALS, BITS,                                 \
+      "Rounds of a trial at most, the better half going on after each; 0: until two candidates are left.")             \
     X(GROWTH, trial_price, REAL, "0.01", FROM(0), "", GROW | COMPARE, TRIALS, BITS,                                    \
       "Validation loss that a seed has to win for each doubling of the FLOPs of a sample.")                            \
     X(GROWTH, plateau, REAL, "0.5", FROM(0), "points", GROWN, PLATEAUS, BITS,                                          \

@@ -13,23 +13,23 @@
 #include "slot/gate.h"
 
 enum { LEAST_STEPS = 16 };           /* fewer tell nothing */
-static const double most_part = 0.5;  /* of all that trials may cost goes into one */
-static const double rest = 0.03;      /* share of the run that a new seed, or a host that needs none, is left alone */
+static const double most_part = 0.5; /* of all that trials may cost goes into one */
+static const double rest = 0.03;     /* share of the run that a new seed, or a host that needs none, is left alone */
 
 /* What is remembered. */
 typedef struct trials_memory {
-    double spent; /* FLOPs, on trials */
-    double next;  /* share of the run at which to ask again */
+    double spent;   /* FLOPs, on trials */
+    double next;    /* share of the run at which to ask again */
     double n_steps; /* of the last trial's last round: what has not shown in those needs longer */
 } trials_memory;
 
 typedef struct policy_trials {
-    esper_policy         base;
+    esper_policy base;
     esper_trial_settings settings;
-    esper_trial_ground   ground;
-    trials_memory        memory;
-    esper_fork           forks[ESPER_TRIAL_MAX_FORKS];
-    int                  n; /* nothing first */
+    esper_trial_ground ground;
+    trials_memory memory;
+    esper_fork forks[ESPER_TRIAL_MAX_FORKS];
+    int n; /* nothing first */
 } policy_trials;
 
 double esper_trial_bound(int n_candidates)
@@ -159,12 +159,12 @@ static double spent_on_forks(const policy_trials *self)
     return flops;
 }
 
-/* Until two candidates are left, or one. */
-static int count_rounds(int n_candidates)
+/* Until two candidates are left, or one; or as many as are asked for. */
+static int count_rounds(const policy_trials *self, int n_candidates)
 {
-    int n = 1;
+    int n = 1, most = self->settings.n_rounds;
 
-    for (; n_candidates > 2; n_candidates = (n_candidates + 1) / 2)
+    for (; n_candidates > 2 && n != most; n_candidates = (n_candidates + 1) / 2)
         n++;
     return n;
 }
@@ -177,13 +177,13 @@ static bool is_worth_it(const policy_trials *self, double funds)
     for (int i = 1; i < self->n; i++)
         cheapest = fmin(cheapest, self->forks[i].step_flops);
     steps = self->forks[0].step_flops + cheapest * (self->n > 2 ? 2.0 : 1.0); /* of who is left in it, at the least */
-    return funds / count_rounds(self->n - 1) >= 2.0 * self->memory.n_steps * steps;
+    return funds / count_rounds(self, self->n - 1) >= 2.0 * self->memory.n_steps * steps;
 }
 
-/* Rounds until two candidates, or one, have been compared with nothing for longest. *held_out: at least one was held. */
+/* Rounds until few candidates, usually two, have been compared with nothing for longest. *held_out: at least one was held. */
 static esper_status hold(policy_trials *self, double funds, bool *held_out)
 {
-    int n_candidates = self->n - 1, n_rounds = count_rounds(n_candidates);
+    int n_candidates = self->n - 1, n_rounds = count_rounds(self, n_candidates);
     bool held = true;
 
     *held_out = false;

@@ -8,12 +8,13 @@ enum { HEAVY = 7, LIGHT = 1, STEP = 1000000 };
 typedef struct ground {
     double gain[N_SLOTS][ESPER_POLICY_BLUEPRINTS]; /* for each 100 steps */
     double error;
-    int    bad_slot; /* forks there are not finite; -1: none */
-    bool   stops;
-    int    n_rounds, n_forks[8];
+    int bad_slot; /* forks there are not finite; -1: none */
+    bool stops;
+    int n_rounds, n_forks[8];
+    int most_rounds; /* a setting */
     uint32_t n_steps[8];
     double flops;
-    int    n_recorded;
+    int n_recorded;
     esper_fork recorded[ESPER_TRIAL_MAX_FORKS];
 } ground;
 
@@ -66,6 +67,7 @@ static esper_policy *open_on(ground *g, double share, uint32_t n_steps)
     esper_trial_settings settings = {.share = share,
                                      .first = 0.1,
                                      .n_steps = n_steps,
+                                     .n_rounds = g->most_rounds,
                                      .price = 0.01,
                                      .blueprints = esper_trial_usual(ESPER_TOPOLOGY_CNN),
                                      .batch = 128,
@@ -174,6 +176,17 @@ static esper_decision decide_on(ground *g, uint32_t n_steps)
     decision = ask(policy, &s, 0.1);
     esper_policy_close(policy);
     return decision;
+}
+
+static void one_round_is_for_all(void **state)
+{
+    ground g = usual_ground();
+
+    (void)state;
+    g.most_rounds = 1;
+    assert_int_equal(decide_on(&g, 0).blueprint, HEAVY);
+    assert_int_equal(g.n_rounds, 1);
+    assert_int_equal(g.n_forks[0], 7);
 }
 
 static void chance_is_not_believed(void **state)
@@ -290,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_that_pays_joins),
         cmocka_unit_test(candidates_are_halved_and_train_longer),
+        cmocka_unit_test(one_round_is_for_all),
         cmocka_unit_test(trials_keep_within_their_share),
         cmocka_unit_test(chance_is_not_believed),
         cmocka_unit_test(what_costs_more_than_it_brings_is_left),

@@ -25,7 +25,7 @@ typedef struct trial {
     const char *value;
     const char *with;
     const char *text_value; /* on text; NULL = the same */
-    bool        alone_vain; /* without `with` it has no effect in one run at least that could do with it */
+    bool alone_vain;        /* without `with` it has no effect in one run at least that could do with it */
     const char *fault;      /* what brings it out that changes only what becomes of a fault */
     const char *elsewhere;  /* the test that sees what it changes, where these runs cannot: time, files, words, ranks */
 } trial;
@@ -34,7 +34,7 @@ typedef struct trial {
 #define FALLING   "schedule = cosine\n"
 #define ADAMW     "optimizer = adamw\n"
 /* Whatever comes of a trial, what it costs is seen: the rate goes by what is spent. */
-#define TRYING    "policy = trials\nschedule = cosine\nepochs = 1000\ntrial_first = 0\ntrial_share = 0.9\n"
+#define TRYING "policy = trials\nschedule = cosine\nepochs = 1000\ntrial_first = 0\ntrial_share = 0.9\n"
 
 /* A key that is missing here fails the test. */
 static const trial trials[ESPER_CONFIG_N_KEYS] = {
@@ -74,6 +74,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_blueprints] = {"norm", ""},
     [KEY_trial_share] = {"0", TRYING, NULL, true},
     [KEY_trial_first] = {"0.3", TRYING, NULL, true},
+    [KEY_trial_rounds] = {"1", TRYING, NULL, true},
     [KEY_trial_steps] = {"20", TRYING, NULL, true},
     [KEY_trial_price] = {"100", TRYING, NULL, true},
     [KEY_plateau] = {"0", ""},
@@ -132,7 +133,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
 /* Families of tasks. The last reads files, for the one setting that names them. */
 static const struct {
     const char *task, *lines;
-    bool        text;
+    bool text;
 } families[] = {
     {"synth", SMALL_CNN FEW "epochs = 2\n", false},
     {"synth_text", SMALL_TEXT FEW "epochs = 2\n", true},
@@ -145,7 +146,7 @@ enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), ON_FILES = N_FAMILIE
 
 static const struct {
     esper_config_job job;
-    const char      *lines;
+    const char *lines;
 } jobs[] = {
     {ESPER_CONFIG_IN_TRAIN, ""},
     {ESPER_CONFIG_IN_GROW, SOON "policy = heuristic\nplateau = 100\nplateau_epochs = 1\nepochs = 9\n"},
