@@ -142,6 +142,7 @@ static esper_status take_result(trial_round *self, int i, esper_fork *fork)
         (double)request->network->step_cost * self->n_steps + fork->sample_flops * (double)request->tally.samples;
     size_t n = count_part(request);
 
+    fork->step_flops = (double)request->network->step_cost; /* was an estimate: the next round is paid exactly */
     fork->n_steps = self->n_steps;
     fork->n_samples = (uint32_t)request->tally.samples;
     fork->loss = esper_tally_loss(&request->tally);

@@ -119,22 +119,22 @@ static double flops_of_validation(const policy_trials *self, int n, uint32_t n_b
     return flops;
 }
 
-/* One round of the first n forks within `funds`. *held_out: they were enough. */
-static esper_status hold_round(policy_trials *self, int n, int round, int n_rounds, double funds, bool *held_out)
+/* How many batches a round validates: all in the last, half as many in the one before. */
+static uint32_t batches_of_round(const policy_trials *self, int round, int n_rounds)
 {
-    uint32_t n_batches = self->settings.n_batches >> (n_rounds - 1 - round), most = self->settings.n_steps;
-    double n_steps;
+    uint32_t n_batches = self->settings.n_batches >> (n_rounds - 1 - round);
 
-    n_batches = n_batches > 0 ? n_batches : 1;
-    n_steps = floor((funds - flops_of_validation(self, n, n_batches)) / flops_of_steps(self, n));
-    if (most > 0)
-        n_steps = fmin(n_steps, ceil(most / exp2(n_rounds - 1 - round)));
-    *held_out = n_steps >= LEAST_STEPS;
-    if (!*held_out)
-        return ESPER_OK;
-    for (int i = 0; i < n; i++)
-        self->forks[i].round = round;
-    return self->ground.compare(self->ground.context, self->forks, n, (uint32_t)fmin(n_steps, 1e6), n_batches);
+    return n_batches > 0 ? n_batches : 1;
+}
+
+/* How many steps `funds` pay for the first n forks. */
+static double steps_of_round(const policy_trials *self, int n, int round, int n_rounds, double funds)
+{
+    uint32_t most = self->settings.n_steps;
+    double left = funds - flops_of_validation(self, n, batches_of_round(self, round, n_rounds)),
+           n_steps = floor(left / flops_of_steps(self, n));
+
+    return most > 0 ? fmin(n_steps, ceil(most / exp2(n_rounds - 1 - round))) : fmin(n_steps, 1e6);
 }
 
 /* Forks 1 to n - 1 by their worth, the best first; of equals the earlier. */
@@ -160,43 +160,53 @@ static double spent_on_forks(const policy_trials *self)
 }
 
 /* Until two candidates are left, or one; or as many as are asked for. */
-static int count_rounds(const policy_trials *self, int n_candidates)
+static int usual_rounds(const policy_trials *self)
 {
     int n = 1, most = self->settings.n_rounds;
 
-    for (; n_candidates > 2 && n != most; n_candidates = (n_candidates + 1) / 2)
+    for (int n_candidates = self->n - 1; n_candidates > 2 && n != most; n_candidates = (n_candidates + 1) / 2)
         n++;
     return n;
 }
 
+/* How many rounds `funds` pay for: fewer than usual where the first would be too short to tell anything. 0: even one would be. */
+static int count_rounds(const policy_trials *self, double funds)
+{
+    int n = usual_rounds(self);
+
+    while (n > 0 && steps_of_round(self, self->n, 0, n, funds / n) < LEAST_STEPS)
+        n--;
+    return n;
+}
+
 /* Whether the last round could be long enough: what has lost before is not tried again for less than twice as long. */
-static bool is_worth_it(const policy_trials *self, double funds)
+static bool is_worth_it(const policy_trials *self, int n_rounds, double funds)
 {
     double cheapest = (double)INFINITY, steps;
 
     for (int i = 1; i < self->n; i++)
         cheapest = fmin(cheapest, self->forks[i].step_flops);
     steps = self->forks[0].step_flops + cheapest * (self->n > 2 ? 2.0 : 1.0); /* of who is left in it, at the least */
-    return funds / count_rounds(self, self->n - 1) >= 2.0 * self->memory.n_steps * steps;
+    return n_rounds > 0 && funds / n_rounds >= 2.0 * self->memory.n_steps * steps;
 }
 
-/* Rounds until few candidates, usually two, have been compared with nothing for longest. *held_out: at least one was held. */
-static esper_status hold(policy_trials *self, double funds, bool *held_out)
+/* Rounds until few candidates, usually two, have been compared with nothing for longest. */
+static esper_status hold(policy_trials *self, int n_rounds, double funds)
 {
-    int n_candidates = self->n - 1, n_rounds = count_rounds(self, n_candidates);
-    bool held = true;
+    int n_candidates = self->n - 1;
 
-    *held_out = false;
     for (int round = 0; round < n_rounds; round++) {
-        double left = funds - spent_on_forks(self);
+        double left = funds - spent_on_forks(self),
+               n_steps = steps_of_round(self, n_candidates + 1, round, n_rounds, left / (n_rounds - round));
 
-        ESPER_TRY(hold_round(self, n_candidates + 1, round, n_rounds, left / (n_rounds - round), &held));
-        if (!held)
+        if (n_steps < LEAST_STEPS) /* those who are left are dearer than most */
             break;
-        *held_out = true;
+        for (int i = 0; i <= n_candidates; i++)
+            self->forks[i].round = round;
+        ESPER_TRY(self->ground.compare(self->ground.context, self->forks, n_candidates + 1, (uint32_t)n_steps,
+                                       batches_of_round(self, round, n_rounds)));
         rank(self, n_candidates + 1);
-        if (round + 1 < n_rounds)
-            n_candidates = (n_candidates + 1) / 2;
+        n_candidates = (n_candidates + 1) / 2;
     }
     return ESPER_OK;
 }
@@ -230,19 +240,24 @@ static void answer(policy_trials *self, const esper_policy_view *view, esper_dec
 
 static esper_status try_seeds(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
 {
-    double all = self->settings.share * view->budget, funds = fmin(most_part * all, all - self->memory.spent), spent;
-    bool held = false;
+    double all = self->settings.share * view->budget, left = all - self->memory.spent,
+           funds = fmin(most_part * all, left);
+    int n_rounds;
+    double spent;
 
     ESPER_TRY(list_forks(self, view));
-    if (self->n > 1 && is_worth_it(self, funds))
-        ESPER_TRY(hold(self, funds, &held));
-    if (!held) { /* nor will it be later: less is left then, and it costs more */
+    if (count_rounds(self, funds) < usual_rounds(self)) /* rather one that tells something than two that do not */
+        funds = left;
+    n_rounds = count_rounds(self, funds);
+    if (self->n == 1 ||
+        !is_worth_it(self, n_rounds, funds)) { /* nor will it be later: less is left then, and it costs more */
         self->memory.next = (double)INFINITY;
         esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
         esper_decision_because(decision_out, self->n > 1 ? ESPER_REASON_LATE : ESPER_REASON_NO_BLUEPRINT,
                                self->n > 1 ? "What is left for trials does not pay for one" : "No seed fits any more");
         return ESPER_OK;
     }
+    ESPER_TRY(hold(self, n_rounds, funds));
     ESPER_TRY(self->ground.record(self->ground.context, self->forks, self->n));
     answer(self, view, decision_out);
     spent = spent_on_forks(self);

@@ -24,8 +24,8 @@
 
 /* The rate is held while seeds are tried and join, and falls once, at the end: one that falls early, to make a host look settled,
  * costs more than growing brings. A run that grows may decide every 200 steps. */
-#define FASHION_LR "lr = 0.1\nclip = 0\nschedule = hold\n"
-#define FASHION_GROWTH "epochs = 80\nmax_steps = 200\nmax_params = 30000\n"
+#define FASHION_LR "lr = 0.1\nweight_decay = 5e-5\nclip = 0\nschedule = hold\nfall = 0.3\n"
+#define FASHION_GROWTH "epochs = 55\nmax_steps = 200\nmax_params = 30000\n"
 #define SHALLOW "blocks = 2\nchannels = 16\n"
 
 /* A run to learn growing from: about a second on one core. The host sees no neighbourhoods, so that much hangs on what grows

@@ -83,12 +83,14 @@ static esper_policy *open_on(ground *g, double share, uint32_t n_steps)
     return policy;
 }
 
+static double budget = 1e5 * STEP; /* of the run that is asked about */
+
 static esper_decision ask(esper_policy *policy, scene *s, double share)
 {
     esper_decision decision;
 
     s->view.share = share;
-    s->view.budget = 1e5 * STEP;
+    s->view.budget = budget;
     check_good(esper_policy_decide(policy, &s->view, &decision));
     return decision;
 }
@@ -176,6 +178,30 @@ static esper_decision decide_on(ground *g, uint32_t n_steps)
     decision = ask(policy, &s, 0.1);
     esper_policy_close(policy);
     return decision;
+}
+
+/* Half of the share, where that lasts for all rounds; else all of it; and where that does not last either, fewer rounds. */
+static void a_short_run_has_one_trial(void **state)
+{
+    static const struct {
+        double steps; /* of the host, that the run could pay */
+        int n_rounds;
+        double least, most; /* share that went into the trial */
+    } runs[] = {{1e4, 3, 0.05, 0.1}, {6e3, 3, 0.1, 0.2}, {3e3, 2, 0.1, 0.2}, {2e3, 1, 0.1, 0.2}, {1e3, 0, 0.0, 0.0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        ground g = usual_ground();
+        esper_decision decision;
+
+        budget = runs[i].steps * STEP;
+        decision = decide_on(&g, 0);
+        assert_int_equal(g.n_rounds, runs[i].n_rounds);
+        assert_true(g.flops >= runs[i].least * budget && g.flops <= runs[i].most * budget);
+        assert_true(g.n_rounds == 0 || g.n_steps[0] >= 16);
+        assert_int_equal(decision.reason == ESPER_REASON_LATE, g.n_rounds == 0);
+    }
+    budget = 1e5 * STEP;
 }
 
 static void one_round_is_for_all(void **state)
@@ -304,6 +330,7 @@ int main(void)
         cmocka_unit_test(the_best_that_pays_joins),
         cmocka_unit_test(candidates_are_halved_and_train_longer),
         cmocka_unit_test(one_round_is_for_all),
+        cmocka_unit_test(a_short_run_has_one_trial),
         cmocka_unit_test(trials_keep_within_their_share),
         cmocka_unit_test(chance_is_not_believed),
         cmocka_unit_test(what_costs_more_than_it_brings_is_left),
