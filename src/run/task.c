@@ -41,11 +41,11 @@ static const esper_task *const tasks[] = {
     GROWN("fashion", FASHION, FASHION_LR, FASHION_GROWTH SHALLOW,
           "Fashion-MNIST, 28x28 grey, 10 classes; 3 blocks of 8-16-32 channels, to grow from 2 of 16-32"),
     GROWN("fashion_long", FASHION, FASHION_LR "epochs = 100\ncrop = 2\nflip = true\n",
-          "epochs = 500\nmax_steps = 200\ncrop = 2\nflip = true\nblocks = 2\nchannels = 32\n"
+          "epochs = 100\nmax_steps = 200\ncrop = 2\nflip = true\nblocks = 2\nchannels = 32\n"
           "blueprints = conv_heavy\nmax_params = 100000\n",
           "the same for longer, from 2 blocks of 32-64: how far growing gets below 100,000 parameters"),
     GROWN("fashion_impaired", FASHION, FASHION_LR "channels = 4\nkernel = 1\n",
-          FASHION_GROWTH "epochs = 750\n", /* a host that costs next to nothing: for 100 or more of what it becomes */
+          FASHION_GROWTH "epochs = 300\n", /* a host that costs next to nothing: for 20 or more of what it becomes */
           "Fashion-MNIST; a host of 1x1 kernels and 4-8-16 channels that needs help"),
     GROWN("fashion_fast", FASHION, FAST, FAST_GROWTH,
           "a small part of Fashion-MNIST and a weak host: growing in a second or two, for learning to grow"),
@@ -66,7 +66,7 @@ static const esper_task *const tasks[] = {
          "CIFAR-10; 5 blocks of 2..32 channels, 1x1 kernels (1,140 parameters)"),
     TASK(
         "chars", TEXT,
-        "batch = 16\noptimizer = adamw\nlr = 1e-3\nweight_decay = 0.01\nschedule = cosine\nwarmup = 0.1\nepochs = 10\n",
+        "batch = 16\noptimizer = adamw\nlr = 2e-3\nweight_decay = 0.01\nschedule = hold\nfall = 0.5\nwarmup = 0.1\nepochs = 10\n",
         "bytes of any UTF-8 text; transformer of 4 layers, width 128, context 128"),
     TASK(
         "tinystories", TOKENS,
