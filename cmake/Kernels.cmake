@@ -70,6 +70,9 @@ function(esper_compile_kernels set)
     add_library(kernel_options_${set} INTERFACE)
     target_compile_options(kernel_options_${set} INTERFACE
         $<IF:$<CONFIG:Debug>,-O1,-O3> -fno-math-errno -fno-trapping-math ${kernel_flags_${set}})
+    if(ESPER_FUZZ) # see bystanders in CMakeLists.txt
+        target_compile_options(kernel_options_${set} INTERFACE -O0 -fno-sanitize=all)
+    endif()
     target_link_libraries(kernels_${set} PRIVATE esper_options esper_includes kernel_options_${set})
     target_compile_definitions(kernels_${set} PRIVATE ESPER_KERNELS=${set} ESPER_REAL=${kernel_real_${set}})
 endfunction()
