@@ -181,6 +181,7 @@ static esper_status play_epoch(run *self)
     }
     ESPER_TRY(run_agree(self));
     esper_network_next_epoch(self->network);
+    ESPER_TRY(esper_epoch_begin(&self->player, &end));
     if (!esper_ranks_are_many(&self->base.ranks) || self->network->guarded == NULL)
         return ESPER_OK;
     return esper_guarded_keep(self->network); /* what is saved where the ranks part later */
