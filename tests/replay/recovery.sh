@@ -24,6 +24,17 @@ POLICY
 flags=("${small[@]}" --max-steps 6 --epochs 9 --gates permissive --gate-epochs 1 --policy-cmd "exec bash policy.sh"
     --progress none)
 
+# Every row of a store, but for clocks and speeds.
+cat >rows.py <<'PYTHON'
+import sqlite3, sys
+store = sqlite3.connect(sys.argv[1])
+for (table,) in store.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall():
+    columns = [row[1] for row in store.execute("PRAGMA table_info(%s)" % table)]
+    told = [c for c in columns if c not in ("time", "seconds", "samples_per_s", "began", "ended", "n_resumed", "name", "config")]
+    for row in store.execute("SELECT %s FROM %s ORDER BY 1, 2" % (", ".join(told), table)):
+        print(table, *row, sep="|")
+PYTHON
+
 hash_of() { "$ESPER" inspect "$1" | sed -n 's/^weight_hash *//p'; }
 
 make_whole() { # FLAGS
@@ -46,4 +57,8 @@ kill_behind_epoch() { # EPOCH FLAGS
 expect_same() { # WHAT
     expect_equal "$1: weights" "$(hash_of broken)" "$(hash_of whole)"
     expect_equal "$1: decision log" "$(diff whole/decisions.jsonl broken/decisions.jsonl | head -5)" ""
+    command -v python3 >/dev/null || return 0
+    python3 rows.py whole/store.sqlite >whole.rows
+    python3 rows.py broken/store.sqlite >broken.rows
+    expect_equal "$1: rows of the store" "$(diff whole.rows broken.rows | head -5)" ""
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ctest: timeout=180 cost=6 labels=noasan
 # A run that meets faults is killed (SIGKILL) at a definite moment around its recovery from them, and resumed: it goes back to the
-# same snapshots as the unbroken one, so that weights and decision log are the same; and it is replayed. Random moments are in
+# same snapshots as the unbroken one, so that weights, decision log and the rows of its store are the same; and it is replayed. Random moments are in
 # test_recovery_all.sh.
 . "$SOURCE_DIR/tests/replay/recovery.sh"
 
