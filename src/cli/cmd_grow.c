@@ -94,7 +94,7 @@ static bool has_ended(const esper_job *job, char dir[ESPER_PATH_CHARS])
     char *slash;
 
     if (job->resume == NULL || esper_run_checkpoint_find(job->resume, dir) != ESPER_OK ||
-        esper_grow_is_done(dir, job->task, job->config, &done) != ESPER_OK || !done)
+        esper_grow_is_done(dir, job->task, job->config, NULL, &done) != ESPER_OK || !done)
         return false;
     slash = strrchr(dir, '/');
     if (slash == NULL)

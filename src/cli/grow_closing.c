@@ -131,8 +131,11 @@ esper_status esper_grow_closing_print(const char *run_dir, const esper_run_resul
     struct stat info;
 
     ESPER_TRY(esper_run_path(run_dir, ESPER_RUN_STORE, store));
-    if (stat(store, &info) == 0 && (result == NULL || result->store_run > 0))
-        return print_stored(store);
+    if (stat(store, &info) == 0 && (result == NULL || result->store_run > 0)) {
+        if (print_stored(store) == ESPER_OK)
+            return ESPER_OK;
+        fprintf(stderr, "esper: the closing table is not shown: %s\n", esper_last_error()); /* the run is good */
+    }
     if (result != NULL)
         printf("test      accuracy %.2f %%\nkept      %s\n", result->acc_test,
                result->kept[0] != '\0' ? result->kept : "no seed");

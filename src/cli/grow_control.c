@@ -26,6 +26,8 @@ typedef struct control {
     const esper_task *task;
     esper_config      config;
     char              dir[ESPER_PATH_CHARS], store[ESPER_PATH_CHARS], checkpoint[ESPER_PATH_CHARS];
+    esper_run_kin     kin;
+    bool              has_store; /* else the grown run could not keep one, and it has none to be kin in */
     bool              begun; /* there is a checkpoint of it */
 } control;
 
@@ -34,7 +36,8 @@ static bool is_asked(const esper_config *asked, const char *key)
     return esper_config_place_of(asked, esper_config_find(key)) > ESPER_CONFIG_PRESET;
 }
 
-esper_status esper_grow_is_done(const char *path, const esper_task *task, const esper_config *asked, bool *done_out)
+esper_status esper_grow_is_done(const char *path, const esper_task *task, const esper_config *asked,
+                                const esper_run_kin *kin, bool *done_out)
 {
     esper_checkpoint checkpoint;
     esper_cursor cursor;
@@ -48,7 +51,7 @@ esper_status esper_grow_is_done(const char *path, const esper_task *task, const 
                     cursor.batch == 0 &&
                     (budget > 0 ? cursor.spent >= budget : cursor.epoch >= (uint32_t)checkpoint.config.epochs) &&
                     (!is_asked(asked, "epochs") || asked->epochs <= checkpoint.config.epochs) &&
-                    (!is_asked(asked, "flops") || asked->flops <= (double)budget);
+                    (!is_asked(asked, "flops") || asked->flops <= (double)budget) && esper_run_is_closed(path, kin);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }
@@ -96,6 +99,8 @@ static esper_status prepare(const esper_grow_control_desc *desc, control *self, 
     ESPER_TRY(esper_run_path(desc->run_dir, ESPER_GROW_CONTROL_DIR, self->dir));
     ESPER_TRY(esper_run_path(self->dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
     ESPER_TRY(derive_config(grown, desc->asked, self));
+    self->kin = (esper_run_kin){.store = self->store, .parent = ESPER_REPORT_RUN, .relation = ESPER_REPORT_CONTROL};
+    self->has_store = stat(self->store, &info) == 0;
     self->begun = stat(self->checkpoint, &info) == 0;
     *done_out = false;
     if (!self->begun)
@@ -106,13 +111,11 @@ static esper_status prepare(const esper_grow_control_desc *desc, control *self, 
     esper_config_init(&self->config);
     ESPER_TRY(esper_config_set(&self->config, key, length, &by_flag));
     ESPER_TRY(pass_on(desc->asked, &self->config));
-    return esper_grow_is_done(self->checkpoint, NULL, &self->config, done_out);
+    return esper_grow_is_done(self->checkpoint, NULL, &self->config, self->has_store ? &self->kin : NULL, done_out);
 }
 
 static esper_status train(const esper_grow_control_desc *desc, const control *self, bool *stopped_out)
 {
-    struct stat info;
-    esper_run_kin kin = {.parent = ESPER_REPORT_RUN, .relation = ESPER_REPORT_CONTROL};
     esper_progress progress;
     esper_run_observer observer;
     esper_run_result result;
@@ -120,15 +123,12 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
                           .config = &self->config,
                           .resume = self->begun ? self->checkpoint : NULL,
                           .grows = true, /* so that it is counted and guarded as the grown one was */
-                          .kin = &kin,
+                          .kin = self->has_store ? &self->kin : NULL,
                           .observer = &observer,
                           .log = desc->log,
                           .stop = desc->stop};
     esper_status status;
 
-    kin.store = stat(self->store, &info) == 0 ? self->store : NULL;
-    if (kin.store == NULL)
-        run.kin = NULL; /* the grown run could not keep one */
     esper_progress_init(&progress, desc->asked->progress, stdout);
     progress.brief = true;
     observer = esper_progress_observer(&progress);

@@ -18,7 +18,8 @@ typedef struct esper_grow_control_desc {
 esper_status esper_grow_control_run(const esper_grow_control_desc *desc, bool *stopped_out);
 
 /* Whether a checkpoint is of a grown run of the task (NULL: of any) that has had all the epochs that `asked` (or, where that
- * says nothing, the run itself) wants. */
-esper_status esper_grow_is_done(const char *path, const esper_task *task, const esper_config *asked, bool *done_out);
+ * says nothing, the run itself) wants, and has ended. */
+esper_status esper_grow_is_done(const char *path, const esper_task *task, const esper_config *asked,
+                                const esper_run_kin *kin, bool *done_out);
 
 #endif

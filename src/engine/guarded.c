@@ -487,6 +487,16 @@ esper_status esper_guarded_settle(esper_network *network, esper_incident *incide
     return ESPER_OK;
 }
 
+esper_status esper_guarded_begin_epoch(esper_network *network, esper_incident *incident_out)
+{
+    const esper_guarded *guarded = network->guarded;
+
+    ESPER_TRY(esper_guarded_settle(network, incident_out));
+    if (guarded == NULL || incident_out->action != ESPER_GOVERNOR_GO || !guarded_snapshot_due(guarded))
+        return ESPER_OK;
+    return guarded_take_snapshot(network->guarded);
+}
+
 esper_status esper_guarded_judge(esper_network *network, double loss, esper_incident *incident_out)
 {
     esper_guarded *guarded = network->guarded;

@@ -81,6 +81,10 @@ esper_status esper_guarded_step(esper_network *network, esper_incident *incident
 /* Scans the state now: before it is validated or saved. */
 esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out);
 
+/* The same where an epoch is about to begin, with the snapshot that is due there. It is taken before anything of the epoch is
+ * done, at the cursor that a checkpoint of the epoch's end has: a run that is resumed from it takes the very same one. */
+esper_status esper_guarded_begin_epoch(esper_network *network, esper_incident *incident_out);
+
 /* Lets the governor judge a validation loss. */
 esper_status esper_guarded_judge(esper_network *network, double loss, esper_incident *incident_out);
 

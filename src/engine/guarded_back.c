@@ -25,7 +25,7 @@ static uint32_t unkept_seeds(const esper_network *network)
     return bits;
 }
 
-/* At the first step of an epoch and every so many steps; put off while something is not yet judged. */
+/* Before the first step of an epoch and every so many steps; put off while something is not yet judged. */
 bool guarded_snapshot_due(const esper_guarded *guarded)
 {
     const esper_cursor *now = &guarded->network->cursor, *last = &guarded->taken[0].cursor;

@@ -62,6 +62,13 @@ esper_status esper_epoch_settle(esper_epoch_player *player, esper_epoch_end *end
     return heed(player, esper_guarded_settle(player->network, &incident), &incident, end_out);
 }
 
+esper_status esper_epoch_begin(esper_epoch_player *player, esper_epoch_end *end_out)
+{
+    esper_incident incident;
+
+    return heed(player, esper_guarded_begin_epoch(player->network, &incident), &incident, end_out);
+}
+
 static esper_status validate(esper_epoch_player *player, esper_epoch_record *record)
 {
     esper_network *network = player->network;

@@ -44,4 +44,7 @@ double esper_epoch_speed(const esper_epoch_player *player);
 /* Scans the state now, as the end of an epoch does. */
 esper_status esper_epoch_settle(esper_epoch_player *player, esper_epoch_end *end_out);
 
+/* Before the first step of an epoch, and before a checkpoint of the last one's end: scans the state, and takes a snapshot of it. */
+esper_status esper_epoch_begin(esper_epoch_player *player, esper_epoch_end *end_out);
+
 #endif

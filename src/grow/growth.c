@@ -294,6 +294,8 @@ esper_status esper_growth_attach(esper_growth *growth, const esper_growth_record
                            .budget = network->budget};
 
     growth->recording.records = *records;
+    if (records->bus != NULL) /* it counts on */
+        memcpy(records->bus->n_rows, growth->facts.rows, sizeof(growth->facts.rows));
     esper_guarded_watch(growth->network, GROWTH_GRADIENT_STRIDE, growth_watch_gradients, growth);
     esper_guarded_set_clerk(growth->network, growth_log_governor, growth);
     if (growth->drills.n_faults > 0)
@@ -387,7 +389,7 @@ static esper_status undo_unless(esper_growth *growth, esper_status status)
     network->slots = growth->slots_before;
     growth->state = growth->state_before;
     network->cursor.spent = growth->spent_before;
-    growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
+    growth_take_facts(growth, &growth->facts_before); /* what was logged since is cut off when the run is resumed */
     (void)esper_network_replan(network); /* the run ends here; a checkpoint is made of the network */
     for (int k = 0; k < network->slots.n; k++)
         if (!esper_stage_runs_seed(network->slots.slot[k].stage)) /* not born yet, or no longer there */
@@ -518,6 +520,7 @@ esper_growth_account esper_growth_account_of(const esper_growth *growth)
         .flops_host = esper_net_flops(&growth->network->engine->plain),
         .total_reward = growth->facts.earned,
         .n_logged = growth->facts.n_logged,
+        .rows = growth->facts.rows,
         .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,
         .is_replayed = history != NULL && growth->deciding.n_replayed == history->n,
     };

@@ -50,6 +50,7 @@ typedef struct growth_facts {
     int64_t  ledger_open;   /* 0: the next view begins it; accounts do not outlive what they were paid for */
     double   earned, earned_segment; /* rewards: of all of them, and of those */
     double   flops; /* spent on training and attribution */
+    int64_t  rows[ESPER_FACT_N_TABLES]; /* told of the run, by table: what a store has of it */
 } growth_facts;
 
 typedef struct growth_fault {
@@ -135,6 +136,7 @@ struct esper_growth {
 /* growth_memory.c */
 void         growth_gather(esper_growth *growth); /* the state as it is now: tracker and policy live outside of it */
 esper_status growth_spread(esper_growth *growth); /* back to them */
+void         growth_take_facts(esper_growth *growth, const growth_facts *facts); /* of another time, in place of those of now */
 void         growth_join(esper_growth *growth);   /* what is remembered goes where the network's state goes; until leave */
 void         growth_leave(esper_growth *growth);
 

@@ -13,9 +13,13 @@ typedef struct growth_memory {
     growth_facts facts;
 } growth_memory;
 
-/* The state as it is now: tracker and policy live outside of it. */
+/* The state as it is now: tracker and policy live outside of it, and what is told is counted by the bus. */
 void growth_gather(esper_growth *growth)
 {
+    const esper_bus *bus = growth->recording.records.bus;
+
+    if (bus != NULL)
+        memcpy(growth->facts.rows, bus->n_rows, sizeof(growth->facts.rows));
     esper_tracker_pack(&growth->deciding.tracker, growth->state.tracker);
     if (growth->deciding.follows)
         return;
@@ -23,6 +27,15 @@ void growth_gather(esper_growth *growth)
     growth->state.policy_bytes = esper_policy_pack_bytes(growth->deciding.policy);
     assert(growth->state.policy_bytes <= GROWTH_POLICY_BYTES);
     esper_policy_pack(growth->deciding.policy, growth->state.policy);
+}
+
+void growth_take_facts(esper_growth *growth, const growth_facts *facts)
+{
+    esper_bus *bus = growth->recording.records.bus;
+
+    growth->facts = *facts;
+    if (bus != NULL)
+        memcpy(bus->n_rows, facts->rows, sizeof(facts->rows));
 }
 
 esper_status growth_spread(esper_growth *growth)
@@ -57,9 +70,13 @@ static esper_status take_memory(esper_growth *growth, const growth_memory *memor
         facts->n_logged > UINT32_MAX || !isfinite(facts->earned) || !isfinite(facts->earned_segment))
         return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %g FLOPs, %lld seeds", facts->flops,
                           (long long)facts->n_seeds);
+    for (int kind = 0; kind < ESPER_FACT_N_TABLES; kind++)
+        if (facts->rows[kind] < 0 || facts->rows[kind] > INT32_MAX)
+            return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %lld rows told",
+                              (long long)facts->rows[kind]);
     growth->state = memory->state;
     if (whole)
-        growth->facts = *facts;
+        growth_take_facts(growth, facts);
     else
         growth->facts.ledger_open = 0;
     growth->measuring.measured = false;
@@ -111,6 +128,14 @@ static const esper_field facts_fields[] = {
     ESPER_FIELDS_END,
 };
 
+static const esper_field rows_fields[] = {
+#define FACT(NAME, name, table, event, priority, fate, meaning) \
+    {#table, ESPER_FIELD_I64, offsetof(growth_facts, rows) + ESPER_FACT_##NAME * sizeof(int64_t), 1},
+    ESPER_FACT_TABLE_LIST(FACT)
+#undef FACT
+        ESPER_FIELDS_END,
+};
+
 enum { PREFIX_CHARS = 24 };
 
 static const char *prefix_of(char prefix[PREFIX_CHARS], const char *what, int slot)
@@ -145,6 +170,7 @@ static esper_status write_memory(void *context, esper_page *out)
 
     growth_gather(growth);
     esper_fields_write(out, "facts.", facts_fields, &growth->facts);
+    esper_fields_write(out, "rows.", rows_fields, &growth->facts);
     esper_fields_write(out, "state.", state_fields, state);
     esper_fields_write(out, "tracker.", esper_tracker_fields, &growth->deciding.tracker.state);
     esper_fields_write(out, "ledger.", esper_reward_ledger_fields, &state->ledger);
@@ -173,6 +199,7 @@ static bool read_line(const esper_field_line *line, growth_memory *memory, esper
                esper_fields_read(line, prefix_of(prefix, "account", k), esper_reward_account_fields,
                                  &state->ledger.slot[k]);
     return esper_fields_read(line, "facts.", facts_fields, &memory->facts) ||
+           esper_fields_read(line, "rows.", rows_fields, &memory->facts) ||
            esper_fields_read(line, "state.", state_fields, state) ||
            esper_fields_read(line, "tracker.", esper_tracker_fields, &tracker->state) ||
            esper_fields_read(line, "ledger.", esper_reward_ledger_fields, &state->ledger) || read_policy(line, state);

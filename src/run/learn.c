@@ -106,8 +106,10 @@ static esper_status save(learn *self)
     n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
     for (int i = 0; i < LEARN_RECENT; i++)
         n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
-    if (self->base.writes && self->program == NULL)
+    if (self->base.writes && self->program == NULL) {
+        esper_store_catch_up(self->base.store);
         status = esper_learner_save(self->learner, notes, sizeof(notes) / sizeof(notes[0]), self->result.policy);
+    }
     if (status == ESPER_OK)
         self->saved_round = self->round;
     return run_base_settle(&self->base, status);

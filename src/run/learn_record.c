@@ -26,7 +26,8 @@ void learn_open_records(learn *self)
     fact.run_started.build = esper_build_commit();
     fact.run_started.params_host = self->params_host;
     if (self->base.writes)
-        run_base_open_store(&self->base, &fact, NULL, self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT);
+        run_base_open_store(&self->base, &fact, NULL,
+                            &(run_mark){self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT, NULL});
 }
 
 void learn_close_records(learn *self, esper_status status)

@@ -43,8 +43,10 @@ static esper_status save(run *self)
     ESPER_TRY(esper_ranks_any(&self->base.ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    if (self->base.writes)
+    if (self->base.writes) {
+        esper_store_catch_up(self->base.store);
         status = esper_checkpoint_save(self->network, self->checkpoint);
+    }
     if (self->base.writes && status == ESPER_OK) {
         fact.checkpoint_saved.path = self->checkpoint;
         fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
@@ -181,6 +183,7 @@ static esper_status play_epoch(run *self)
     }
     ESPER_TRY(run_agree(self));
     esper_network_next_epoch(self->network);
+    ESPER_TRY(esper_epoch_begin(&self->player, &end));
     if (!esper_ranks_are_many(&self->base.ranks) || self->network->guarded == NULL)
         return ESPER_OK;
     return esper_guarded_keep(self->network); /* what is saved where the ranks part later */

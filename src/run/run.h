@@ -80,4 +80,8 @@ typedef struct esper_run_result {
 /* The text of a failure says what to do next. */
 esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out);
 
+/* Whether the run of this checkpoint has told its end, in its events and in its store (kin: as in the run's description). One that
+ * was killed behind its last checkpoint, or stopped in its test, has not: resumed, it is tested and ends. */
+bool esper_run_is_closed(const char *checkpoint, const esper_run_kin *kin);
+
 #endif

@@ -151,27 +151,60 @@ static const char *word_of(const run_base *self)
     return self->job == ESPER_CONFIG_IN_LEARN ? "learning" : "run";
 }
 
-void run_base_open_store(run_base *self, const esper_fact *start, const esper_run_kin *kin, int64_t epoch, int64_t step,
-                         int64_t n_decisions)
+/* A store of the run's own that is damaged is kept under another name, and does not cost the run its records. */
+static esper_status open_or_replace(run_base *self, const char *path, bool own)
+{
+    char why[512], aside[ESPER_STORE_PATH_CHARS];
+    esper_status status = esper_store_open(path, NULL, &self->store);
+
+    if (status != ESPER_E_FORMAT || !own || self->asked.resume == NULL)
+        return status;
+    snprintf(why, sizeof(why), "%s", esper_last_error());
+    ESPER_TRY(esper_store_set_aside(path, aside));
+    ESPER_TRY(esper_store_open(path, NULL, &self->store));
+    esper_log_warn(
+        self->asked.log,
+        "a new store is begun, without what was recorded so far: the old one, kept as %s, cannot be used. %s", aside,
+        why);
+    return ESPER_OK;
+}
+
+/* In a store: goes on in the run's rows, cut back to where it stands, or begins them. */
+static esper_status take_up_rows(run_base *self, const char *path, const esper_fact *start, const esper_run_kin *kin,
+                                 const run_mark *mark)
 {
     esper_store_run row = esper_store_run_from(start);
-    char path[ESPER_PATH_CHARS], name[ESPER_PATH_CHARS];
+    bool counted = false; /* checkpoints of an earlier version do not tell, nor do policies */
+    char name[ESPER_PATH_CHARS];
+    esper_status status = ESPER_E_NOTFOUND;
+
+    for (int kind = 0; kind < ESPER_STORE_N_KINDS && mark->rows != NULL; kind++)
+        counted = counted || mark->rows[kind] > 0;
+    if (self->asked.resume != NULL) {
+        find_name(self, path, kin, name);
+        status = counted ? esper_store_resume_at(self->store, name, mark->rows, &self->store_run)
+                         : esper_store_resume(self->store, name, mark->epoch, mark->step, mark->n_decisions,
+                                              &self->store_run);
+    }
+    if (status != ESPER_E_NOTFOUND)
+        return status;
+    ESPER_TRY(esper_store_begin(self->store, &row, self->record, &self->store_run));
+    return counted ? esper_store_miss(self->store, mark->rows) : ESPER_OK;
+}
+
+void run_base_open_store(run_base *self, const esper_fact *start, const esper_run_kin *kin, const run_mark *mark)
+{
+    bool own = kin == NULL || kin->store == NULL;
+    char path[ESPER_PATH_CHARS];
     esper_status status = esper_run_path(self->dir, ESPER_RUN_STORE, path);
 
     assert(self->writes && self->store == NULL);
-    if (status == ESPER_OK && kin != NULL && kin->store != NULL)
+    if (status == ESPER_OK && !own)
         snprintf(path, sizeof(path), "%s", kin->store);
     if (status == ESPER_OK)
-        status = esper_store_open(path, NULL, &self->store);
-    if (status == ESPER_OK) {
-        status = ESPER_E_NOTFOUND;
-        if (self->asked.resume != NULL) {
-            find_name(self, path, kin, name);
-            status = esper_store_resume(self->store, name, epoch, step, n_decisions, &self->store_run);
-        }
-        if (status == ESPER_E_NOTFOUND)
-            status = esper_store_begin(self->store, &row, self->record, &self->store_run);
-    }
+        status = open_or_replace(self, path, own);
+    if (status == ESPER_OK)
+        status = take_up_rows(self, path, start, kin, mark);
     if (status == ESPER_OK)
         return;
     esper_log_warn(self->asked.log, "the %s is not recorded in a store: %s", word_of(self), esper_last_error());

@@ -62,9 +62,15 @@ esper_status run_base_make_dir(run_base *self, const char *resumed);
 /* Locks and cleans it, and puts the configuration there. */
 esper_status run_base_begin_dir(run_base *self);
 
+/* Where a run stands, for its store: the epochs that are finished, its step, the entries of its decision log (ESPER_STORE_NO_INT:
+ * it has none), and the rows told by then, by table (NULL: they are not counted). */
+typedef struct run_mark {
+    int64_t        epoch, step, n_decisions;
+    const int64_t *rows; /* (ESPER_FACT_N_TABLES) */
+} run_mark;
+
 /* The run's row: new, or that of before, cut back to where the run stands. Without a store the job goes on, and says so. */
-void run_base_open_store(run_base *self, const esper_fact *start, const esper_run_kin *kin, int64_t epoch, int64_t step,
-                         int64_t n_decisions);
+void run_base_open_store(run_base *self, const esper_fact *start, const esper_run_kin *kin, const run_mark *mark);
 void run_base_close_store(run_base *self, const esper_fact *end);
 
 #endif

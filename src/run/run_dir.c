@@ -18,6 +18,7 @@
 #include "base/fields.h"
 #include "base/atomic_file.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/shell.h"
 #include "base/status.h"
 #include "policy/policy.h"
@@ -81,12 +82,43 @@ static bool holds_run(const char *dir)
            learned_outside(dir);
 }
 
+/* A run that ended before its first checkpoint, which is made before the first step: by its record it is ours, and nothing in it was
+ * trained or decided. Whoever starts it again begins anew there. */
+static bool is_unbegun(const char *dir)
+{
+    static const char mark[] = "# task: ";
+    char path[ESPER_PATH_CHARS], *text = NULL;
+    const char *entries = NULL;
+    size_t bytes;
+    struct stat info;
+    bool ours;
+
+    if (holds(dir, ESPER_RUN_CHECKPOINT) || holds(dir, ESPER_RUN_POLICY) || learned_outside(dir))
+        return false;
+    ours = esper_run_path(dir, ESPER_RUN_CONFIG, path) == ESPER_OK && lstat(path, &info) == 0 &&
+           S_ISREG(info.st_mode) && esper_file_read(path, ESPER_CONFIG_RECORD_CHARS + 256, &text, &bytes) == ESPER_OK &&
+           strncmp(text, mark, strlen(mark)) == 0;
+    esper_mem_free(text);
+    if (!ours || !holds(dir, ESPER_RUN_DECISIONS))
+        return ours;
+    text = NULL;
+    ours = esper_run_path(dir, ESPER_RUN_DECISIONS, path) == ESPER_OK && lstat(path, &info) == 0 &&
+           S_ISREG(info.st_mode) && esper_file_read(path, 1 << 16, &text, &bytes) == ESPER_OK;
+    if (ours)
+        entries = strchr(text, '\n'); /* behind the head */
+    ours = ours && (entries == NULL || entries[1] == '\0');
+    esper_mem_free(text);
+    return ours;
+}
+
 /* ------------------------------------------------------------------------------------------------ making */
 
 static esper_status make_wanted(const char *wanted, char path_out[ESPER_PATH_CHARS])
 {
     char path[ESPER_PATH_CHARS];
 
+    if (is_unbegun(wanted))
+        return keep_path(wanted, path_out);
     if (holds_run(wanted))
         return learned_outside(wanted)
                    ? ESPER_FAIL(ESPER_E_CONFIG, "%s already holds a run: choose another directory", wanted)
@@ -137,6 +169,19 @@ static esper_status lock(const char *dir, int *fd_out)
     }
     *fd_out = fd;
     return ESPER_OK;
+}
+
+/* What a run that never began has left would stand before the first word of the one that does. */
+static void clear_unbegun(const char *dir)
+{
+    static const char *const files[] = {ESPER_RUN_STORE "-shm", ESPER_RUN_STORE "-wal", ESPER_RUN_STORE,
+                                        ESPER_RUN_DECISIONS, ESPER_RUN_EVENTS};
+    size_t n = is_unbegun(dir) ? sizeof(files) / sizeof(files[0]) : 0;
+    char path[ESPER_PATH_CHARS];
+
+    for (size_t i = 0; i < n; i++)
+        if (esper_run_path(dir, files[i], path) == ESPER_OK)
+            unlink(path);
 }
 
 /* Removes the drafts that a run which was killed while it wrote has left: "last.safetensors.4711-0.tmp", see base/file.h. Nothing
@@ -334,7 +379,8 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
                           "%s is a run of `esper learn` in which a program learned: it holds records (see them with "
                           "`esper report %s`) and no network",
                           dir, esper_shell_quote_path(dir, quoted));
-    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet%s", dir,
+                      is_unbegun(dir) ? ": the command that started it, with --run-dir, begins it there anew" : "");
 }
 
 esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CHARS])
@@ -408,6 +454,7 @@ esper_status esper_run_dir_begin(const char *dir, const char *task, const char *
 
     ESPER_TRY(lock(dir, lock_out));
     clean(dir);
+    clear_unbegun(dir);
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CONFIG, path));
     esper_page_print(&text, "# task: %s\n%s", task, record);
     status = text.status == ESPER_OK ? esper_file_write(path, text.text, text.used) : text.status;

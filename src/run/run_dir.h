@@ -20,7 +20,7 @@ enum { ESPER_PATH_CHARS = 1200 };
 #define ESPER_RUN_COMPARISON "compare.lock"       /* of a comparison: its runs are in directories below */
 
 /* Makes the directory of a new run: `wanted`, or runs/<task>-<date>-<n> when that is empty. One that already holds a run is
- * refused. */
+ * refused, unless it ended before its first checkpoint: then the new one takes its place. */
 esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS]);
 
 /* A run begins in its directory, or goes on there: removes drafts that a run which was killed has left, and writes the

@@ -157,7 +157,8 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
     ESPER_TRY(open_guard(self, checkpoint));
     if (checkpoint == NULL)
         return self->desc->replay != NULL ? check_kernels(self) : ESPER_OK;
-    if (esper_network_is_over(self->network))
+    if (esper_network_is_over(self->network) &&
+        (!run_base_stays(&self->base, path) || esper_run_is_closed(path, self->desc->kin)))
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s has had %u epochs, and spent all that was asked for: ask for more with %s, or see its "
                           "score with `esper eval`",
@@ -167,6 +168,46 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
     snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);
     snprintf(self->resumed_kernels, sizeof(self->resumed_kernels), "%s", checkpoint->kernels);
     return ESPER_OK;
+}
+
+/* The last line of a run's events says that it ended well. Where there are none somebody has carried the checkpoint alone. */
+static bool events_are_closed(const char *dir)
+{
+    char path[ESPER_PATH_CHARS], *text = NULL;
+    size_t bytes = 0;
+    bool closed = true;
+
+    if (esper_run_path(dir, ESPER_RUN_EVENTS, path) == ESPER_OK &&
+        esper_file_read(path, (size_t)1 << 30, &text, &bytes) == ESPER_OK) {
+        size_t at = bytes > 0 ? bytes - 1 : 0; /* that line's end, unless it was cut off */
+
+        closed = bytes > 0 && text[at] == '\n';
+        while (at > 0 && text[at - 1] != '\n')
+            at--;
+        closed =
+            closed && strstr(text + at, "\"event\":\"run_ended\"") != NULL && strstr(text + at, "\"ESPER_OK\"") != NULL;
+    }
+    esper_mem_free(text);
+    return closed;
+}
+
+bool esper_run_is_closed(const char *checkpoint, const esper_run_kin *kin)
+{
+    char dir[ESPER_PATH_CHARS], path[ESPER_PATH_CHARS];
+    esper_store_reader *reader = NULL;
+    esper_store_run row;
+    bool found = false;
+
+    esper_run_dir_of(checkpoint, dir);
+    if (!events_are_closed(dir))
+        return false;
+    if (esper_run_path(dir, ESPER_RUN_STORE, path) != ESPER_OK)
+        return true;
+    if (esper_store_reader_open(kin != NULL && kin->store != NULL ? kin->store : path, &reader) == ESPER_OK)
+        (void)esper_store_find_run(reader, kin != NULL ? kin->parent : ESPER_STORE_NO_INT,
+                                   kin != NULL ? kin->relation : "", &row, &found);
+    esper_store_reader_close(reader);
+    return !found || row.ended != ESPER_STORE_NO_REAL;
 }
 
 static esper_status resume(run *self, const char *path)
@@ -261,11 +302,12 @@ static esper_status open_records(run *self)
     if (self->growth == NULL)
         return ESPER_OK;
     if (self->base.writes) {
+        esper_growth_account account = esper_growth_account_of(self->growth);
+        run_mark mark = {self->network->cursor.epoch, (int64_t)self->network->cursor.step, (int64_t)account.n_logged,
+                         account.rows};
         esper_fact start = run_start(self);
 
-        run_base_open_store(&self->base, &start, self->desc->kin, self->network->cursor.epoch,
-                            (int64_t)self->network->cursor.step,
-                            (int64_t)esper_growth_account_of(self->growth).n_logged);
+        run_base_open_store(&self->base, &start, self->desc->kin, &mark);
         if (self->base.store != NULL)
             ESPER_TRY(esper_bus_add(&self->bus, esper_store_sink(self->base.store)));
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_DECISIONS, path));

@@ -275,6 +275,8 @@ void esper_bus_tell(esper_bus *bus, esper_fact *facts, int n)
         facts[i].time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
         if (esper_fact_has_line(&facts[i]))
             facts[i].seq = bus->next_seq++;
+        if (facts[i].kind < ESPER_FACT_N_TABLES && (facts[0].to & ESPER_TO_ROWS) != 0)
+            bus->n_rows[facts[i].kind]++;
     }
     for (int i = 0; i < bus->n_sinks; i++)
         bus->sinks[i].ops->take(bus->sinks[i].handle, facts, n);

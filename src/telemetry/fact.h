@@ -145,9 +145,10 @@ esper_status esper_sink_jsonl_open(const char *path, bool append, esper_sink *si
 
 enum { ESPER_BUS_MAX_SINKS = 8 };
 
-/* Hands every fact to every sink, in the order they were added. All fields private. */
+/* Hands every fact to every sink, in the order they were added. All fields but n_rows are private. */
 typedef struct esper_bus {
     uint64_t   next_seq;
+    int64_t    n_rows[ESPER_FACT_N_TABLES]; /* told so far by the run, by table, whether somebody keeps them or not */
     int        n_sinks;
     esper_sink sinks[ESPER_BUS_MAX_SINKS];
 } esper_bus;

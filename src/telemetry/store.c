@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -23,6 +24,9 @@
 
 /* How long one attempt of the writer waits for a lock of somebody else's. */
 enum { ATTEMPT_MS = 100 };
+
+/* How long a checkpoint waits for rows that it covers. */
+enum { CATCH_UP_MS = 1000 };
 
 struct esper_store {
     char               *path;
@@ -43,6 +47,7 @@ struct esper_store {
     int64_t             run;        /* 0: none begun */
     int64_t             next_seq;
     bool                closing, urgent, is_off, told;
+    bool                late; /* somebody has waited for a commit in vain, and none has come since */
     esper_status        failure; /* that turned it off */
     char                failure_text[512];
     uint64_t            n_written, n_dropped[ESPER_STORE_N_KINDS];
@@ -206,6 +211,7 @@ static outcome write_some(esper_store *store)
         assert(store->tail == first && store->head - store->tail >= n); /* nobody else takes records out */
         store->tail += n;
         store->n_written += n;
+        store->late = false;
         pthread_cond_broadcast(&store->settled);
     } else if (result == FAILED) {
         turn_off(store, failure);
@@ -338,6 +344,31 @@ void esper_store_close(esper_store *store)
     esper_mem_free(store);
 }
 
+/* The companions first: whoever is killed in between leaves a file that is set aside the next time. */
+esper_status esper_store_set_aside(const char *path, char aside_out[ESPER_STORE_PATH_CHARS])
+{
+    static const char *const endings[] = {"-shm", "-wal", ""};
+    const char *dot = strrchr(path, '.'), *slash = strrchr(path, '/');
+    int stem = dot != NULL && (slash == NULL || dot > slash) ? (int)(dot - path) : (int)strlen(path);
+    char from[ESPER_STORE_PATH_CHARS + 8], to[ESPER_STORE_PATH_CHARS + 8];
+    struct stat info;
+
+    for (int n = 1;; n++) {
+        if (snprintf(aside_out, ESPER_STORE_PATH_CHARS, "%.*s-damaged-%d%s", stem, path, n, path + stem) >=
+            ESPER_STORE_PATH_CHARS)
+            return ESPER_FAIL(ESPER_E_ARG, "the path %.60s... is too long", path);
+        if (lstat(aside_out, &info) != 0)
+            break;
+    }
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        snprintf(from, sizeof(from), "%s%s", path, endings[i]);
+        snprintf(to, sizeof(to), "%s%s", aside_out, endings[i]);
+        if (rename(from, to) != 0 && errno != ENOENT)
+            return ESPER_FAIL(ESPER_E_IO, "%s: cannot be renamed: %s", from, strerror(errno));
+    }
+    return ESPER_OK;
+}
+
 /* ------------------------------------------------------------------------------------------------ runs */
 
 static esper_status insert_run(esper_store *store, const esper_store_run *run, const char *config)
@@ -431,17 +462,24 @@ static esper_status reopen_run(esper_store *store, int64_t run)
     return execute(store, sql.text);
 }
 
+static esper_status find_run(esper_store *store, const char *name, int64_t *run_out)
+{
+    esper_store_run key = esper_store_run_of(name); /* as it was stored: maybe cut, maybe mended */
+
+    *run_out = 0;
+    ESPER_TRY(
+        esper_store_sql_ask(store->db, store->path, "SELECT max(id) FROM runs WHERE name = ?", key.name, run_out));
+    return *run_out != 0 ? ESPER_OK : ESPER_FAIL(ESPER_E_NOTFOUND, "%s: has no run %s", store->path, name);
+}
+
 /* Finds the run, its decisions before and after the checkpoint, cuts off all that came later, and counts on. */
 static esper_status cut_run(esper_store *store, const char *name, mark *at, int64_t n_decisions, int64_t *run_out,
                             int64_t *seq_out)
 {
-    esper_store_run key = esper_store_run_of(name); /* as it was stored: maybe cut, maybe mended */
     esper_store_text sql = {.used = 0};
-    int64_t run = 0;
+    int64_t run;
 
-    ESPER_TRY(esper_store_sql_ask(store->db, store->path, "SELECT max(id) FROM runs WHERE name = ?", key.name, &run));
-    if (run == 0)
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s: has no run %s", store->path, name);
+    ESPER_TRY(find_run(store, name, &run));
     if (n_decisions != ESPER_STORE_NO_INT) {
         esper_store_text_add(&sql, "SELECT max(seq) FROM decisions WHERE run = %lld AND number < %lld", (long long)run,
                              (long long)n_decisions);
@@ -492,6 +530,61 @@ esper_status esper_store_resume(esper_store *store, const char *name, int64_t ep
     pthread_mutex_unlock(&store->db_lock);
     ESPER_TRY(status);
     ESPER_TRY(take_up(store, run, next_seq));
+    *id_out = run;
+    return ESPER_OK;
+}
+
+static int64_t sum_of(const int64_t n_told[ESPER_STORE_N_KINDS])
+{
+    int64_t sum = 0;
+
+    for (int kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
+        sum += n_told[kind];
+    return sum;
+}
+
+/* Every row has a number, so the rows told by then are those of smaller ones. */
+static esper_status cut_run_at(esper_store *store, const char *name, const int64_t n_told[ESPER_STORE_N_KINDS],
+                               int64_t *run_out)
+{
+    esper_store_text sql = {.used = 0};
+    long long run, next_seq = sum_of(n_told);
+
+    ESPER_TRY(find_run(store, name, run_out));
+    run = *run_out;
+    sqlite3_busy_timeout(store->db, store->options.patience_ms);
+    ESPER_TRY(execute(store, "BEGIN IMMEDIATE"));
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
+        const char *table = esper_store_table(kind);
+
+        sql.used = 0;
+        esper_store_text_add(&sql,
+                             "DELETE FROM %s WHERE run = %lld AND seq >= %lld; "
+                             "DELETE FROM drops WHERE run = %lld AND records = '%s'; "
+                             "INSERT INTO drops (run, records, n) SELECT %lld, '%s', %lld - count(*) FROM %s "
+                             "WHERE run = %lld HAVING count(*) < %lld",
+                             table, run, next_seq, run, table, run, table, (long long)n_told[kind], table, run,
+                             (long long)n_told[kind]);
+        ESPER_TRY(execute(store, sql.text));
+    }
+    ESPER_TRY(reopen_run(store, *run_out));
+    return execute(store, "COMMIT");
+}
+
+esper_status esper_store_resume_at(esper_store *store, const char *name, const int64_t n_told[ESPER_STORE_N_KINDS],
+                                   int64_t *id_out)
+{
+    esper_status status;
+    int64_t run = 0;
+
+    ESPER_TRY(check_fresh(store));
+    pthread_mutex_lock(&store->db_lock);
+    status = cut_run_at(store, name, n_told, &run);
+    if (status != ESPER_OK)
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL); /* where something was begun */
+    pthread_mutex_unlock(&store->db_lock);
+    ESPER_TRY(status);
+    ESPER_TRY(take_up(store, run, sum_of(n_told)));
     *id_out = run;
     return ESPER_OK;
 }
@@ -557,6 +650,24 @@ esper_status esper_store_flush(esper_store *store)
     return status;
 }
 
+void esper_store_catch_up(esper_store *store)
+{
+    struct timespec until = after_ms(CATCH_UP_MS);
+    uint64_t target;
+
+    if (store == NULL)
+        return;
+    pthread_mutex_lock(&store->lock);
+    target = store->head;
+    while (store->tail < target && !store->is_off && !store->late) {
+        store->urgent = true;
+        pthread_cond_signal(&store->wake);
+        if (pthread_cond_timedwait(&store->settled, &store->lock, &until) == ETIMEDOUT && store->tail < target)
+            store->late = true;
+    }
+    pthread_mutex_unlock(&store->lock);
+}
+
 /* ------------------------------------------------------------------------------------------------ the end */
 
 /* Adds what was lost since the last time. Under db_lock, or when the writer is gone. */
@@ -579,6 +690,23 @@ static esper_status store_drops(esper_store *store)
         store->n_drops_stored[kind] = counts.n_dropped[kind];
     }
     return ESPER_OK;
+}
+
+esper_status esper_store_miss(esper_store *store, const int64_t n_told[ESPER_STORE_N_KINDS])
+{
+    esper_status status;
+
+    assert(store->run != 0 && store->next_seq == 0);
+    pthread_mutex_lock(&store->db_lock);
+    pthread_mutex_lock(&store->lock);
+    store->next_seq = sum_of(n_told);
+    for (int kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
+        store->n_dropped[kind] += (uint64_t)n_told[kind];
+    pthread_mutex_unlock(&store->lock);
+    sqlite3_busy_timeout(store->db, store->options.patience_ms);
+    status = store_drops(store);
+    pthread_mutex_unlock(&store->db_lock);
+    return status;
 }
 
 static esper_status update_run(esper_store *store, const esper_store_run *run)

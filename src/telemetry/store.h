@@ -120,6 +120,10 @@ esper_status esper_store_open(const char *path, const esper_store_options *optio
 /* Writes what is queued (or gives it up, after patience_ms), the counts of drops, and stops. NULL is fine. */
 void esper_store_close(esper_store *store);
 
+/* Renames a store that cannot be used, with its companions, to a name beside it that is free: "store-damaged-1.sqlite". */
+enum { ESPER_STORE_PATH_CHARS = 1280 };
+esper_status esper_store_set_aside(const char *path, char aside_out[ESPER_STORE_PATH_CHARS]);
+
 /* Begins a new run with the identity columns of `run`; `config` is the configuration as text, or NULL. */
 esper_status esper_store_begin(esper_store *store, const esper_store_run *run, const char *config, int64_t *id_out);
 
@@ -128,6 +132,14 @@ esper_status esper_store_begin(esper_store *store, const esper_store_run *run, c
  * steps, since a rollback had undone it, and what came after it at earlier ones. ESPER_STORE_NO_INT: not known. */
 esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t n_decisions,
                                 int64_t *id_out);
+
+/* The same with a checkpoint that says how many rows the run had told by then, by table: all later ones are cut off, the next has
+ * that number, and what is missing of those before is counted in `drops`: the machine went down before it was on disk. */
+esper_status esper_store_resume_at(esper_store *store, const char *name, const int64_t n_told[ESPER_STORE_N_KINDS],
+                                   int64_t *id_out);
+
+/* Behind begin: the run has told so many rows already, and this store does not have them. They are counted in `drops`. */
+esper_status esper_store_miss(esper_store *store, const int64_t n_told[ESPER_STORE_N_KINDS]);
 
 /* Copies the record; never waits for the disk. The answer is its seq, also when it was dropped (full queue, store off, no
  * run begun: -1). */
@@ -139,6 +151,10 @@ int64_t esper_store_push_gate(esper_store *store, const esper_store_record *gate
 
 /* Waits until all that was pushed before is committed. E_IO: the store is off, or the file stays locked. */
 esper_status esper_store_flush(esper_store *store);
+
+/* Before a checkpoint is written: waits for all that was pushed before, so that a process which is killed behind it has lost none of
+ * them. Not for long, and not again while the file stays locked: what is late then is counted by the checkpoint. NULL is fine. */
+void esper_store_catch_up(esper_store *store);
 
 /* Flushes, then writes the result columns of `run` and the counts of drops: the run is over. */
 esper_status esper_store_end(esper_store *store, const esper_store_run *run);

@@ -161,6 +161,24 @@ static esper_status look_through(sqlite3 *db, const char *path)
     return status;
 }
 
+/* A table that is not what we think fails where rows are written; a view only where somebody reads it. */
+static esper_status try_views(sqlite3 *db, const char *path)
+{
+    sqlite3_stmt *statement;
+    esper_store_text sql = {.used = 0};
+
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
+        sql.used = 0;
+        esper_store_text_add(&sql, "SELECT * FROM %s%s", esper_store_table(kind),
+                             esper_store_is_undone(kind) ? "_standing" : "");
+        ESPER_STORE_SQL(db, path, sqlite3_prepare_v2(db, sql.text, -1, &statement, NULL));
+        sqlite3_finalize(statement);
+    }
+    ESPER_STORE_SQL(db, path, sqlite3_prepare_v2(db, "SELECT * FROM seeds", -1, &statement, NULL));
+    sqlite3_finalize(statement);
+    return ESPER_OK;
+}
+
 /* What the file is: ours (of a version we know), or empty; anything else is refused. */
 static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_out)
 {
@@ -181,6 +199,7 @@ static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_o
             "%s: is a store of schema version %lld, and this program writes and reads versions %d to %d: use the "
             "program that wrote it, or move the file away, and a new one will be made",
             path, (long long)version, ESPER_STORE_VERSION_OLDEST, ESPER_STORE_VERSION);
+    ESPER_TRY(try_views(db, path));
     return look_through(db, path);
 }
 

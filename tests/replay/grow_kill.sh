@@ -69,8 +69,7 @@ kill_runs() { # N
             [ "$code" -eq 137 ] || { bad "run $i" "exit status $code" "$(cat err.txt)"; break; }
             killed=$((killed + 1))
             tries=$((tries + 1))
-            if [ ! -e broken/last.safetensors ]; then # nothing to go on from yet
-                rm -rf broken
+            if [ ! -e broken/last.safetensors ]; then # nothing to go on from yet: the same command takes the place
                 set -- grow synth "${flags[@]}" --run-dir broken
             else
                 set -- grow --resume broken
@@ -81,8 +80,7 @@ kill_runs() { # N
                 "$ESPER" "$@" >out.txt 2>err.txt </dev/null
                 code=$?
             fi
-            # killed between its last checkpoint and its end: all is done but the test
-            if [ "$code" -ne 0 ] && grep -q "spent all that was asked for" err.txt; then code=0; fi
+            if grep -q "spent all that was asked for" err.txt; then code=0; fi # it was killed behind its end
         done
         expect_equal "run $i: weights" "$(hash_of broken)" "$(hash_of whole)"
         cmp -s whole/decisions.jsonl broken/decisions.jsonl ||
