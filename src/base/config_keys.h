@@ -249,6 +249,8 @@
       "Times the governor may go back before it stops the run.")                                                       \
     X(RANKS, rank_deadline, REAL, "30", OVER(0), "seconds", TRAIN | GROW | LEARN, RANKS, WAITS,                        \
       "How long a rank may keep the others waiting before they take it for lost, save and leave.")                     \
+    X(RANKS, join_deadline, REAL, "60", OVER(0), "seconds", TRAIN | GROW | LEARN, RANKS, WAITS,                        \
+      "How long ranks wait at the start until all have joined; then they name who is missing, and leave.")             \
     X(RANKS, comm, CHOICE, "auto", ANY, "", TRAIN | GROW | LEARN, ALWAYS, SPEED,                                       \
       "How processes work on one run together: auto is mpi below mpirun or srun, and self, a job of one, elsewhere.")  \
     X(RANKS, sync_norm, BOOL, "false", ANY, "", TRAIN | GROW, RANKS | IMAGES, BITS,                                    \

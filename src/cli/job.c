@@ -65,19 +65,23 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
 {
     esper_comm_options options = {.kind = esper_config_key_at(esper_config_find("comm"))->choices[config->comm],
                                   .deadline_s = config->rank_deadline,
-                                  .abort = &cut_off};
+                                  .join_s = config->join_deadline,
+                                  .abort = &cut_off,
+                                  .log = &job_out->log};
 
     if (config->policy_cmd[0] != '\0')
         options.deadline_s +=
             config->policy_deadline; /* a program that decides is asked by rank 0 while the others wait */
-    *job_out = (esper_job){.config = config, .stop = esper_job_listen(), .cut_off = &cut_off};
+    *job_out = (esper_job){.config = config,
+                           .log = {.level = config->log_level, .stream = stderr},
+                           .stop = esper_job_listen(),
+                           .cut_off = &cut_off};
     is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
     if (is_rank && config->comm == ESPER_CONFIG_COMM_SELF)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "comm = self, and a launcher has started several processes: each would do the whole job. "
                           "Leave --comm out, or call the program by itself");
     ESPER_TRY(esper_comm_open(&options, &job_out->comm));
-    job_out->log = (esper_log){.level = config->log_level, .stream = stderr};
     if (esper_comm_size(job_out->comm) == 1)
         return ESPER_OK;
     is_rank = 1;

@@ -272,6 +272,8 @@ static int dispatch(int argc, char **argv)
                esper_build_compiler());
         return ESPER_EXIT_OK;
     }
+    if (launcher.size > 1)
+        own_rank = launcher.rank; /* what fails before ranks have joined is told by one of them, too */
     call.command = find_command(argv[1]);
     if (call.command == NULL)
         return unknown_command(argv[1]);

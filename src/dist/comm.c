@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/build_info.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "dist/kind.h"
@@ -19,6 +20,7 @@ struct esper_comm {
     esper_status           broken; /* ESPER_OK, or the first failure; link->why says of what */
 
     const volatile sig_atomic_t *abort; /* or NULL */
+    const esper_log             *log;   /* or NULL */
 };
 
 /* ------------------------------------------------------------------------------------------------ choosing the kind */
@@ -59,9 +61,14 @@ static esper_status check_size(const esper_comm *comm, const esper_launcher *lau
 
 esper_status esper_comm_open(const esper_comm_options *options, esper_comm **comm_out)
 {
-    char why[ESPER_COMM_WHY_CHARS] = "";
-    esper_comm_start start = {.options = options, .alloc = esper_mem_alloc, .release = esper_mem_free, .why = why};
+    char why[ESPER_COMM_WHY_CHARS] = "", build[ESPER_COMM_BUILD_CHARS];
     esper_launcher launch = esper_launcher_look();
+    esper_comm_start start = {.options = options,
+                              .launch = &launch,
+                              .build = build,
+                              .alloc = esper_mem_alloc,
+                              .release = esper_mem_free,
+                              .why = why};
     const esper_comm_kind *kind;
     esper_comm *comm;
     esper_status status;
@@ -72,6 +79,9 @@ esper_status esper_comm_open(const esper_comm_options *options, esper_comm **com
         return ESPER_FAIL(ESPER_E_NOMEM, "communicator");
     comm->kind = kind;
     comm->abort = options->abort;
+    comm->log = options->log;
+    snprintf(build, sizeof(build), "%s %s, %s, %s", ESPER_VERSION, esper_build_commit(), esper_build_type(),
+             esper_build_compiler());
     status = kind->open(&start, &comm->link);
     if (status != ESPER_OK)
         ESPER_FAIL(status, "%s: %s", kind->name, why);
@@ -87,10 +97,14 @@ esper_status esper_comm_open(const esper_comm_options *options, esper_comm **com
 
 void esper_comm_close(esper_comm *comm)
 {
+    char why[ESPER_COMM_WHY_CHARS] = "";
+
     if (comm == NULL)
         return;
     if (comm->link != NULL)
-        comm->kind->close(comm->link, comm->broken == ESPER_OK);
+        comm->kind->close(comm->link, comm->broken == ESPER_OK, why);
+    if (why[0] != '\0')
+        esper_log_write(comm->log, ESPER_LOG_ERROR, "the job does not end in order: %s", why);
     esper_mem_free(comm);
 }
 
@@ -129,6 +143,12 @@ int esper_comm_neighbours(const esper_comm *comm)
 bool esper_comm_is_broken(const esper_comm *comm)
 {
     return comm->broken != ESPER_OK;
+}
+
+int esper_comm_ended(const esper_comm *comm, char *text_out, size_t chars)
+{
+    text_out[0] = '\0';
+    return comm->kind->ended != NULL ? comm->kind->ended(comm->link, text_out, chars) : 0;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- calls */

@@ -13,17 +13,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/log.h"
 #include "esper.h"
 
 typedef struct esper_comm esper_comm;
 
 typedef struct esper_comm_options {
     const char                  *kind;       /* "auto" (mpi when a launcher started this process), "self", "mpi" */
-    double                       deadline_s; /* how long a rank may keep the others waiting; 0: for ever. Opening: a minute or more */
+    double                       deadline_s; /* how long a rank may keep the others waiting; 0: for ever */
+    double                       join_s;     /* the same until all have joined, in opening; 0: a minute */
     const volatile sig_atomic_t *abort;      /* or NULL; becomes non-zero: every call ends with E_STOPPED */
+    const esper_log             *log;        /* or NULL; who keeps closing from being orderly is told there */
 } esper_comm_options;
 
-/* Under a launcher without a usable MPI module this fails and says what to install: N jobs of one are not a job of N. */
+/* E_PEER names who has not joined within join_s, or ended meanwhile; E_CONFIG: whose build is another than rank 0's. Under a launcher without a usable MPI module this fails and says what to install: N jobs of one are not a job of N. */
 esper_status esper_comm_open(const esper_comm_options *options, esper_comm **comm_out);
 /* Orderly when nothing failed; else without waiting for anybody: the process should then exit non-zero soon, and the
  * launcher ends what is left of the job. Once in a process for mpi: it cannot be opened again. NULL is fine. */
@@ -40,6 +43,9 @@ int         esper_comm_neighbours(const esper_comm *comm); /* ranks on this mach
 
 /* Whether a call has failed. */
 bool esper_comm_is_broken(const esper_comm *comm);
+
+/* Ranks that have ended without leaving the job, "rank 1, rank 3"; returns how many. Only those of this machine are seen. */
+int esper_comm_ended(const esper_comm *comm, char *text_out, size_t chars);
 
 /* In place; the same result on every rank. */
 esper_status esper_comm_sum_f32(esper_comm *comm, float *values, size_t count);

@@ -7,8 +7,9 @@
 #define ESPER_DIST_KIND_H
 
 #include "dist/comm.h"
+#include "dist/launch.h"
 
-enum { ESPER_COMM_ABI = 2, ESPER_COMM_WHY_CHARS = 400 };
+enum { ESPER_COMM_ABI = 3, ESPER_COMM_WHY_CHARS = 400, ESPER_COMM_BUILD_CHARS = 192 };
 
 #define ESPER_COMM_MODULE_ENTRY "esper_comm_module" /* an esper_comm_kind of that name is all a module exports */
 
@@ -22,6 +23,8 @@ typedef struct esper_comm_link {
 /* How a link is to be. */
 typedef struct esper_comm_start {
     const esper_comm_options *options;
+    const esper_launcher     *launch;
+    const char               *build; /* in words, below ESPER_COMM_BUILD_CHARS: must be the same on all ranks */
     void *(*alloc)(size_t bytes); /* base/mem.h */
     void (*release)(void *block);
     char *why; /* ESPER_COMM_WHY_CHARS, for a failure to open */
@@ -34,7 +37,9 @@ typedef struct esper_comm_kind {
     const char *name;
     void (*about)(char *text, size_t chars); /* "Open MPI v4.1.4"; anytime */
     esper_status (*open)(const esper_comm_start *start, esper_comm_link **link_out);
-    void (*close)(esper_comm_link *link, bool orderly); /* not orderly: without waiting */
+    /* not orderly: without waiting. Whoever is waited for in vain is named in why (ESPER_COMM_WHY_CHARS); else it is empty. */
+    void (*close)(esper_comm_link *link, bool orderly, char *why);
+    int (*ended)(const esper_comm_link *link, char *text, size_t chars); /* esper_comm_ended */
     /* called in jobs of several ranks alone: for one they are the identity */
     esper_status (*sum)(esper_comm_link *link, void *values, size_t count, esper_comm_number number);
     esper_status (*or_u64)(esper_comm_link *link, uint64_t *words, size_t count);

@@ -1,6 +1,7 @@
 /* Signs of launchers. The first that is set counts. */
 #include "dist/launch.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 /* A variable that only a launched process has, and the one that tells the size, if there is one. A Slurm batch script has
@@ -20,13 +21,40 @@ static const char *value_of(const char *name)
     return value != NULL ? value : "";
 }
 
+/* The first of two variables that is set, as a number from 0 on; -1: neither. */
+static int number_of(const char *first, const char *second)
+{
+    const char *text = value_of(first)[0] != '\0' ? value_of(first) : value_of(second);
+    char *end;
+    long number = strtol(text, &end, 10);
+
+    return end != text && number >= 0 && number <= INT_MAX ? (int)number : -1;
+}
+
+/* srun says less: not how many are on this machine. */
+static void look_around(esper_launcher *launcher)
+{
+    int n_here = number_of("OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
+
+    launcher->rank = number_of("OMPI_COMM_WORLD_RANK", "SLURM_PROCID");
+    launcher->here = number_of("OMPI_COMM_WORLD_LOCAL_RANK", NULL);
+    launcher->n_here = n_here > 0 && launcher->here >= 0 && launcher->here < n_here ? n_here : 0;
+    launcher->dir = getenv("PMIX_SERVER_TMPDIR");
+    launcher->job = getenv("PMIX_NAMESPACE");
+}
+
 esper_launcher esper_launcher_look(void)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+    esper_launcher launcher = {.rank = -1};
+
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]) && !launcher.launched; i++)
         if (value_of(launchers[i].sign)[0] != '\0') {
             long size = strtol(value_of(launchers[i].size), NULL, 10);
 
-            return (esper_launcher){.launched = true, .size = size > 0 ? (int)size : 0, .sign = launchers[i].sign};
+            launcher.launched = true;
+            launcher.size = size > 0 ? (int)size : 0;
+            launcher.sign = launchers[i].sign;
+            look_around(&launcher);
         }
-    return (esper_launcher){0};
+    return launcher;
 }

@@ -27,9 +27,10 @@ static esper_status open_self(const esper_comm_start *start, esper_comm_link **l
     return ESPER_OK;
 }
 
-static void close_self(esper_comm_link *link, bool orderly)
+static void close_self(esper_comm_link *link, bool orderly, char *why)
 {
     (void)orderly;
+    (void)why;
     ((self_link *)link)->release(link);
 }
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/build_info.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "run/settings.h"
@@ -20,7 +19,7 @@ typedef struct clause {
     char remedy[128]; /* what makes it equal */
 } clause;
 
-enum { N_FIXED = 5, MAX_CLAUSES = N_FIXED + ESPER_CONFIG_N_KEYS };
+enum { N_FIXED = 4, MAX_CLAUSES = N_FIXED + ESPER_CONFIG_N_KEYS };
 
 static void add(clause *clauses, int *n, const char *what, const char *value, const char *remedy)
 {
@@ -39,24 +38,22 @@ size_t esper_pact_kernel_chars(const char *identity)
     return slash != NULL && slash[1] == 't' ? (size_t)(slash - identity) : strlen(identity);
 }
 
-static const char *const may_differ[] = {"threads", "progress", "log_level", "run_dir", "data", "rank_deadline", NULL};
+static const char *const may_differ[] = {"threads", "progress",      "log_level",     "run_dir",
+                                         "data",    "rank_deadline", "join_deadline", NULL};
 
-/* The same list, in the same order, on every rank. */
+/* The same list, in the same order, on every rank: they are of one build (esper_comm_open). What data there is may follow from
+ * settings, such as the seed: so it comes behind them. */
 static int list_clauses(const esper_engine *engine, bool grows, clause *clauses)
 {
     const char *identity = esper_backend_identity(engine->backend);
-    char text[TEXT_CHARS], remedy[128], flag[ESPER_CONFIG_NAME_CHARS];
+    char text[TEXT_CHARS], what[64], remedy[128], flag[ESPER_CONFIG_NAME_CHARS];
     int n = 0;
 
-    snprintf(text, sizeof(text), "%s %s", ESPER_VERSION, esper_build_commit());
-    add(clauses, &n, "the build is", text, "install the same build everywhere");
     add(clauses, &n, "the command is", grows ? "grow" : "train", "start the same command on all ranks");
     add(clauses, &n, "the task is", engine->task, "name the same task on all ranks");
     snprintf(text, sizeof(text), "%.*s", (int)esper_pact_kernel_chars(identity), identity);
     add(clauses, &n, "the kernels are", text,
         "set ESPER_KERNELS to a set that all ranks' processors have, such as avx2 or portable");
-    snprintf(text, sizeof(text), "%016" PRIx64, esper_dataset_hash(engine->data));
-    add(clauses, &n, "the data has the hash", text, "give all ranks the same files with --data");
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const char *key = esper_config_key_at(i)->name;
 
@@ -65,8 +62,11 @@ static int list_clauses(const esper_engine *engine, bool grows, clause *clauses)
         esper_config_value_text(&engine->config, i, text);
         esper_config_flag_name(key, flag);
         snprintf(remedy, sizeof(remedy), "give all ranks the same %s", flag);
-        add(clauses, &n, key, text, remedy);
+        snprintf(what, sizeof(what), "%s =", key);
+        add(clauses, &n, what, text, remedy);
     }
+    snprintf(text, sizeof(text), "%016" PRIx64, esper_dataset_hash(engine->data));
+    add(clauses, &n, "the data has the hash", text, "give all ranks the same files with --data");
     return n;
 }
 
@@ -82,8 +82,8 @@ static esper_status compare(const clause *ours, const clause *theirs, int n, esp
     while (i < n && strcmp(ours[i].value, theirs[i].value) == 0)
         i++;
     if (i < n)
-        snprintf(saying, SAYING_CHARS, "rank 0 and rank %d differ: %s%s '%.120s' on rank 0 and '%.120s' on rank %d: %s",
-                 rank, ours[i].what, i < N_FIXED ? "" : " =", theirs[i].value, ours[i].value, rank, ours[i].remedy);
+        snprintf(saying, SAYING_CHARS, "rank 0 and rank %d differ: %s '%.120s' on rank 0 and '%.120s' on rank %d: %s",
+                 rank, ours[i].what, theirs[i].value, ours[i].value, rank, ours[i].remedy);
     status = esper_comm_gather(comm, saying, SAYING_CHARS, all);
     for (int r = 0; r < size && status == ESPER_OK; r++)
         if (all[(size_t)r * SAYING_CHARS] != '\0')

@@ -13,14 +13,27 @@
 
 /* Settings that may differ from the record's when a run goes on: they do not change what a step or round computes, or, like
  * epochs and rounds, how far the run goes (and with it, how a rate falls from here on, or how fast exploring fades). */
-static const char *const free_when_trained[] = {
-    "policy", /* only where it has moved */
-    "threads",       "progress", "log_level",      "checkpoint_every", "epochs",        "flops",           "run_dir",
-    "data",          "guard",    "snapshot_every", "guard_checksum",   "max_rollbacks", "policy_deadline", "comm",
-    "rank_deadline", NULL};
-static const char *const free_when_learned[] = {"threads",         "progress", "log_level",     "checkpoint_every",
-                                                "rounds",          "run_dir",  "data",          "patience",
-                                                "policy_deadline", "comm",     "rank_deadline", NULL};
+static const char *const free_when_trained[] = {"policy", /* only where it has moved */
+                                                "threads",
+                                                "progress",
+                                                "log_level",
+                                                "checkpoint_every",
+                                                "epochs",
+                                                "flops",
+                                                "run_dir",
+                                                "data",
+                                                "guard",
+                                                "snapshot_every",
+                                                "guard_checksum",
+                                                "max_rollbacks",
+                                                "policy_deadline",
+                                                "comm",
+                                                "rank_deadline",
+                                                "join_deadline",
+                                                NULL};
+static const char *const free_when_learned[] = {
+    "threads",  "progress",        "log_level", "checkpoint_every", "rounds",        "run_dir", "data",
+    "patience", "policy_deadline", "comm",      "rank_deadline",    "join_deadline", NULL};
 
 void run_base_init(run_base *self, const run_asked *asked, esper_config_job job, char dir[ESPER_PATH_CHARS])
 {

@@ -1,6 +1,11 @@
 /* One run, several ranks. */
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "dist/agree.h"
@@ -143,24 +148,85 @@ esper_status run_agree(run *self)
 
 /* ------------------------------------------------------------------------------------------------ the end of a job */
 
+/* Survivors save one by one, since each looks at what is there before; -1: somebody keeps the others waiting too long. The
+ * directory itself is locked by rank 0. */
+static int take_turn(const run *self)
+{
+    enum { WAIT_MS = 1000, LOOK_MS = 5 };
+    char path[ESPER_PATH_CHARS + 32];
+    int file;
+
+    snprintf(path, sizeof(path), "%s/%s", self->base.dir, ESPER_RUN_CONFIG);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    for (int ms = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0; ms += LOOK_MS) {
+        if (errno != EWOULDBLOCK || ms >= WAIT_MS) {
+            close(file);
+            return -1;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+    }
+    return file;
+}
+
+/* Where the checkpoint stands that is on disk, whoever wrote it; false: there is none. */
+static bool look_at_disk(const run *self, esper_cursor *cursor_out)
+{
+    uint64_t budget, weights;
+    esper_checkpoint found;
+    bool good;
+
+    if (esper_checkpoint_init(self->checkpoint, &found) != ESPER_OK)
+        return false;
+    good = esper_checkpoint_mark(&found, cursor_out, &budget, &weights) == ESPER_OK;
+    esper_checkpoint_fini(&found);
+    return good;
+}
+
+/* Goes back to the newest snapshot, and saves it unless what is on disk is as new: the last file that ranks have written together,
+ * or that another survivor has. Gives what is on disk then. */
+static esper_status save_newest(run *self, bool may_save, bool *is_there_out, esper_cursor *cursor_out)
+{
+    esper_network *network = self->network;
+    bool has_newest = may_save && network->guarded != NULL && self->desc->replay == NULL &&
+                      esper_guarded_retreat(network) == ESPER_OK;
+    int turn = take_turn(self);
+    esper_status status = ESPER_OK;
+
+    *is_there_out = look_at_disk(self, cursor_out);
+    if (has_newest && (!*is_there_out || cursor_out->step < network->cursor.step)) {
+        status = esper_checkpoint_save(network, self->checkpoint);
+        *is_there_out = look_at_disk(self, cursor_out);
+    }
+    if (turn >= 0)
+        close(turn);
+    return status;
+}
+
 esper_status run_rescue(run *self, esper_status status)
 {
-    const esper_cursor *cursor = &self->network->cursor;
     bool is_sound = status != ESPER_E_STATE; /* ranks that are not at the same call may not have the same state */
-    char message[1024];
+    char message[1024], ended[256];
+    esper_cursor cursor;
+    bool is_there;
 
     assert(status != ESPER_OK && esper_ranks_are_many(&self->base.ranks));
-    if (run_base_is_ended(&self->base))
-        snprintf(message, sizeof(message), "the launcher has ended the job (Ctrl-C, or it lost a rank)");
-    else
+    if (!run_base_is_ended(&self->base))
         snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (!is_sound || self->network->guarded == NULL || self->desc->replay != NULL ||
-        esper_guarded_retreat(self->network) != ESPER_OK || cursor->step <= self->saved_step)
-        return ESPER_FAIL(status, "%s. The checkpoint of epoch %u is as it was: --resume %s", message,
-                          self->saved_epoch, self->base.dir);
-    if (esper_checkpoint_save(self->network, self->checkpoint) != ESPER_OK)
-        return ESPER_FAIL(status, "%s. Nothing could be saved", message);
-    return ESPER_FAIL(
-        status, "%s. Step %llu, in epoch %u, is saved: --resume %s goes on from there, with as many ranks as you like",
-        message, (unsigned long long)cursor->step, cursor->epoch + 1, self->base.dir);
+    else if (esper_comm_ended(self->base.ranks.comm, ended, sizeof(ended)) > 0)
+        snprintf(message, sizeof(message), "the launcher has ended the job, since it lost %s", ended);
+    else
+        snprintf(message, sizeof(message), "the launcher has ended the job (Ctrl-C, or it lost a rank)");
+    if (save_newest(self, is_sound, &is_there, &cursor) != ESPER_OK)
+        return ESPER_FAIL(status, "%s. The newest state could not be saved%s%s", message,
+                          is_there ? "; the last checkpoint is as it was: --resume " : "",
+                          is_there ? self->base.dir : "");
+    if (!is_there)
+        return ESPER_FAIL(status, "%s. Nothing was saved yet", message);
+    if (cursor.step > self->saved_step)
+        return ESPER_FAIL(
+            status,
+            "%s. Step %llu, in epoch %u, is saved: --resume %s goes on from there, with as many ranks as you like",
+            message, (unsigned long long)cursor.step, cursor.epoch + 1, self->base.dir);
+    return ESPER_FAIL(status, "%s. The checkpoint of step %llu, behind epoch %u, is as it was: --resume %s", message,
+                      (unsigned long long)cursor.step, cursor.epoch, self->base.dir);
 }

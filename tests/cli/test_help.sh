@@ -74,7 +74,7 @@ done
 esper compare --help
 for key in $of_growth; do
     case $key in
-    policy | run_dir | progress | comm | rank_deadline | sync_norm) expect_no_word out "  --${key//_/-} " ;;
+    policy | run_dir | progress | comm | rank_deadline | join_deadline | sync_norm) expect_no_word out "  --${key//_/-} " ;;
     *) expect_words out "--${key//_/-}" ;;
     esac
 done

@@ -124,6 +124,9 @@ expect_words err "lr = '0.1' on rank 0 and '0.2' on rank 1" "--lr"
 two_kinds "--epochs 2" "--epochs 3"
 expect_code 2
 expect_words err "epochs = '2' on rank 0 and '3' on rank 1"
+two_kinds "--seed 1" "--seed 2" # not the data, which follows from it
+expect_code 2
+expect_words err "seed = '1' on rank 0 and '2' on rank 1" "--seed"
 two_kinds "--guard=true" "--guard=false"
 expect_code 2
 expect_words err "guard = 'true' on rank 0 and 'false' on rank 1"
@@ -151,9 +154,11 @@ mkdir other
 cp "$(dirname "$ESPER")"/libesper-mpi.so other/ 2>/dev/null || cp -r "$(dirname "$ESPER")"/lib other/
 sed "s/$commit/${commit//?/f}/g" "$ESPER" >other/esper
 chmod +x other/esper
-program=$PWD/other/esper two_kinds "" ""
+rm -rf two
+program=$PWD/other/esper task=chars two_kinds "--data nowhere.txt" "--data nowhere.txt" # found before that is looked for
 expect_code 2
-expect_words err "the build is" "$commit' on rank 0" "${commit//?/f}' on rank 1" "install the same build everywhere"
+expect_words err "the build is" "$commit, " "on rank 0" "${commit//?/f}, " "on rank 1" "install the same build everywhere"
+expect_equal "directories begun" "$(ls -d two 2>/dev/null)" ""
 
 # Rank 0 alone fails at opening: everybody leaves, and nothing is written in its place.
 mkdir -p blocked/config.ini

@@ -106,6 +106,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_guard_checksum] = {"true", "", .fault = "inject = 9:host:param:mantissa\n"},
     [KEY_max_rollbacks] = {"1", "", .fault = "inject = 9:host:param:nan,19:host:param:nan\n"},
     [KEY_rank_deadline] = {"90", "", .elsewhere = "engine/test_ranks_lost.sh"},
+    [KEY_join_deadline] = {"90", "", .elsewhere = "dist/test_join.sh"},
     [KEY_comm] = {"self", "", .elsewhere = "cli/test_settings.sh"},
     [KEY_sync_norm] = {"true", "", .elsewhere = "engine/test_ranks.sh"},
     [KEY_data] = {"other.txt", ""},

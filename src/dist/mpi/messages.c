@@ -14,7 +14,7 @@ enum {
     ROLL_TAG = 1,
     FIRST_TAG = 16,
     ROLL_LEAST_NS = 300000000,
-    ROLL_MOST_NS = 1000000000,
+    ROSTER_NS = 20000000, /* between looks into the roster */
 };
 
 /* MPI allows tags up to 32767 at least. */
@@ -44,7 +44,9 @@ static esper_status fail_mpi(esper_messages *m, int error)
 static int call_roll(esper_messages *m, MPI_Comm comm, int *n_ended_out)
 {
     uint64_t quarter = m->rules->deadline_ns / 4;
-    uint64_t listen_ns = quarter < ROLL_LEAST_NS ? ROLL_LEAST_NS : quarter > ROLL_MOST_NS ? ROLL_MOST_NS : quarter;
+    uint64_t listen_ns = quarter < ROLL_LEAST_NS        ? ROLL_LEAST_NS
+                         : quarter > ESPER_ROLL_MOST_NS ? ESPER_ROLL_MOST_NS
+                                                        : quarter;
     uint64_t end = esper_clock_ns() + listen_ns;
     int n_missing = m->link->size - 1;
 
@@ -72,6 +74,21 @@ static int call_roll(esper_messages *m, MPI_Comm comm, int *n_ended_out)
         n_missing--;
     }
     return n_missing;
+}
+
+/* Whether a rank of this machine has ended, of which the launcher would tell later and in fewer words, or nobody. */
+static bool has_lost_neighbour(esper_messages *m)
+{
+    uint64_t now = esper_clock_ns();
+    char who[128];
+
+    if (now - m->looked_ns < ROSTER_NS)
+        return false;
+    m->looked_ns = now;
+    if (esper_roster_ended(m->roster, who, sizeof(who)) == 0)
+        return false;
+    snprintf(m->link->why, ESPER_COMM_WHY_CHARS, "%s ended, and did not leave the job before", who);
+    return true;
 }
 
 static esper_status fail_wait(esper_messages *m, int rank, esper_wait_end end)
@@ -125,6 +142,8 @@ static esper_status exchange(esper_messages *m, int to, const void *sent, size_t
         if (error != MPI_SUCCESS || done)
             break;
         end = esper_wait_once(m->rules, &wait);
+        if (end == ESPER_WAIT_LONG && has_lost_neighbour(m))
+            return ESPER_E_PEER;
         if (end != ESPER_WAIT_ON && end != ESPER_WAIT_LONG)
             return fail_wait(m, from != NOBODY ? from : to, end);
     }

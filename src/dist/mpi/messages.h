@@ -4,14 +4,17 @@
 #define ESPER_DIST_MPI_MESSAGES_H
 
 #include "dist/kind.h"
+#include "dist/mpi/roster.h"
 #include "dist/mpi/wait.h"
 
-enum { ESPER_MESSAGE_BYTES = 1 << 20 };
+enum { ESPER_MESSAGE_BYTES = 1 << 20, ESPER_ROLL_MOST_NS = 1000000000 }; /* the longest roll call */
 
 typedef struct esper_messages {
     esper_comm_link        *link;
     const esper_wait_rules *rules;
     const void             *comm;    /* an MPI_Comm; not by its type, which only mpi.h knows */
+    const esper_roster     *roster;
+    uint64_t                looked_ns; /* into the roster, when last */
     void                   *scratch; /* ESPER_MESSAGE_BYTES */
     bool                   *is_lost; /* (ranks) not heard of when last asked, or ending the job */
     unsigned                n_calls; /* made so far, as on every other rank ... */
