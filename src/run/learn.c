@@ -16,6 +16,7 @@
 #include "dist/agree.h"
 #include "run/learn_internal.h"
 #include "run/pact.h"
+#include "run/settings.h"
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
@@ -184,7 +185,8 @@ static esper_status take_settings(learn *self, const char *path, const esper_lea
     esper_config_init(&saved);
     ESPER_TRY(esper_config_load_text(&saved, text, strlen(text), path));
     ESPER_TRY(esper_task_find(esper_learned_identity_of(file)->task, &task));
-    return run_base_take_up(&self->base, path, task, &saved);
+    ESPER_TRY(run_base_take_up(&self->base, path, task, &saved));
+    return esper_settings_check_program(self->base.asked.config, &self->base.config, path);
 }
 
 /* All ranks go on from the same content, wherever each has it from. */

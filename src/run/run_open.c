@@ -11,6 +11,7 @@
 #include "run/halving.h"
 #include "run/pact.h"
 #include "run/run_internal.h"
+#include "run/settings.h"
 
 bool run_computes_alike(const char *identity, const char *other)
 {
@@ -180,6 +181,8 @@ static esper_status resume(run *self, const char *path)
                             self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
     else
         status = run_base_take_up(&self->base, path, checkpoint.task, &checkpoint.config);
+    if (status == ESPER_OK && self->desc->grows)
+        status = esper_settings_check_program(self->desc->config, &self->base.config, path);
     if (status == ESPER_OK)
         status = open_network(self, path, &checkpoint);
     esper_checkpoint_fini(&checkpoint);
