@@ -91,7 +91,7 @@ static esper_status open_dir(const request *wish, const esper_task *task, char d
     else
         ESPER_TRY(esper_file_make_dirs(dir_out));
     ESPER_TRY(esper_run_path(dir_out, ESPER_RUN_COMPARISON, path));
-    lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    lock = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (lock < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (flock(lock, LOCK_EX | LOCK_NB) != 0)

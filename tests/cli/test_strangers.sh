@@ -53,4 +53,31 @@ rm started
 ESPER_POLICY_CMD="sh program.sh" esper grow --resume sent --epochs 3 --progress none
 expect_code 0
 
+# ---- nothing is written through a link, or over a file that is somebody's own
+
+mkdir mine
+echo "the only copy of a log" >mine/decisions.jsonl
+esper grow synth "${tiny[@]}" --epochs 1 --policy none --run-dir mine
+expect_code 2
+expect_words err "mine/decisions.jsonl is there already"
+expect_equal "the only copy" "$(cat mine/decisions.jsonl)" "the only copy of a log"
+echo "somebody's file" >victim
+esper grow synth "${tiny[@]}" --epochs 1 --policy none --run-dir linked
+expect_code 0
+for name in events.jsonl decisions.jsonl store.sqlite; do
+    mv linked/$name kept
+    ln -s ../victim linked/$name
+    esper grow --resume linked --epochs 2 --progress none
+    [ "$code" -ne 0 ] || bad "$last" "it went on through the link linked/$name"
+    expect_equal "the file behind linked/$name" "$(cat victim)" "somebody's file"
+    mv kept linked/$name
+done
+esper grow --resume linked --epochs 2 --progress none
+expect_code 0
+mkdir compared-mine
+ln -s ../victim compared-mine/none-1.log
+esper compare synth --threads 1 --batch 8 --max-steps 2 --epochs 1 --policies none --seeds 1 --jobs 1 --dir compared-mine
+expect_equal "the file behind a log" "$(cat victim)" "somebody's file"
+[ "$code" -ne 0 ] || bad "$last" "it wrote through a link"
+
 finish
