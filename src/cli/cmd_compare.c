@@ -198,7 +198,7 @@ static esper_status run_all(esper_compare *compare, const request *wish, int *co
 
     assert(wish->n_jobs >= 1 && wish->n_threads >= 1);
     ESPER_TRY(open_dir(wish, compare->task, dir));
-    desc.stop = esper_job_listen();
+    desc.stop = esper_job_listen(); /* and looks at it from now on */
     tell_begin(compare, wish, dir);
     ESPER_TRY(esper_compare_run_all(&desc));
     return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare), code_out);

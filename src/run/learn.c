@@ -245,6 +245,8 @@ static esper_status begin(learn *self)
         ESPER_TRY(open_parts(self));
     }
     self->first_round = self->saved_round = self->round;
+    if (self->desc->hears != NULL)
+        *self->desc->hears = 1;
     ESPER_TRY(run_base_make_dir(&self->base, from));
     ESPER_TRY(run_base_begin_dir(&self->base));
     ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_POLICY, self->result.policy));

@@ -151,6 +151,8 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
     if (checkpoint == NULL)
         ESPER_TRY(adopt_policy(self));
     ESPER_TRY(run_open_network(self));
+    if (self->desc->hears != NULL)
+        *self->desc->hears = 1;
     if (checkpoint != NULL) {
         ESPER_TRY(esper_checkpoint_restore(checkpoint, self->network));
         ESPER_TRY(run_check_restored(self, path));

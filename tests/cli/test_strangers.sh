@@ -80,4 +80,19 @@ esper compare synth --threads 1 --batch 8 --max-steps 2 --epochs 1 --policies no
 expect_equal "the file behind a log" "$(cat victim)" "somebody's file"
 [ "$code" -ne 0 ] || bad "$last" "it wrote through a link"
 
+# ---- a job that opens something large ends when it is asked to: a policy this wide takes its time to be born
+
+"$ESPER" learn synth --epochs 2 --envs 1 --rounds 1 --policy-width 1024 --run-dir wide --progress none >out.txt 2>err.txt &
+pid=$!
+until (((0x$(sed -n 's/^SigCgt:\t//p' /proc/$pid/status) & 0x4000) != 0)); do sleep 0.01; done
+sleep 0.1
+kill -TERM $pid
+SECONDS=0
+wait $pid
+code=$? out=$(cat out.txt) err=$(cat err.txt) last="esper learn --policy-width 1024, SIGTERM"
+expect_code 130
+expect_words err "stopped before it had begun"
+expect_equal "seconds from SIGTERM to the end, at most 3" "$((SECONDS <= 3))" 1
+expect_equal "its directory" "$(ls -d wide 2>/dev/null)" ""
+
 finish
