@@ -176,6 +176,8 @@ static void put_fields(esper_json *json, const log_field *field, const void *bas
         const void *value = (const char *)base + field->offset;
         const esper_blueprint *blueprint;
 
+        if (field->kind == LOG_MAYBE_HASH && *(const uint64_t *)value == 0)
+            continue;
         esper_json_key(json, field->name);
         switch (field->kind) {
         case LOG_INT:
@@ -193,6 +195,7 @@ static void put_fields(esper_json *json, const log_field *field, const void *bas
             esper_json_u64(json, *(const uint64_t *)value);
             break;
         case LOG_HASH:
+        case LOG_MAYBE_HASH:
             esper_json_hash(json, *(const uint64_t *)value);
             break;
         case LOG_REAL:

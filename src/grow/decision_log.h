@@ -43,6 +43,7 @@ enum {
 #define ESPER_LOG_C_COUNT(name, arg)      uint64_t name;
 #define ESPER_LOG_C_U64(name, arg)        uint64_t name;
 #define ESPER_LOG_C_HASH(name, arg)       uint64_t name;
+#define ESPER_LOG_C_MAYBE_HASH(name, arg) uint64_t name;
 #define ESPER_LOG_C_REAL(name, arg)       double name;
 #define ESPER_LOG_C_CODE(name, arg)       int32_t name;
 #define ESPER_LOG_C_MAYBE_CODE(name, arg) int32_t name;

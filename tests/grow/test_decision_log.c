@@ -20,7 +20,8 @@ static const esper_log_head head = {.task = "fashion",
                                     .topology = ESPER_TOPOLOGY_CNN,
                                     .seed = UINT64_MAX - 1,
                                     .ranks = 4,
-                                    .budget = UINT64_MAX - 2};
+                                    .budget = UINT64_MAX - 2,
+                                    .data = 0xab};
 
 /* A policy's decision with nothing as usual. */
 static esper_log_entry a_decision(void)
@@ -271,7 +272,7 @@ static void is_written_as_said(void **state)
 {
     static const char wanted[] =
         "{\"esper_decisions\":3,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
-        "\"kernels\":\"cpu avx2\",\"ranks\":4,\"budget\":\"18446744073709551613\"}\n"
+        "\"kernels\":\"cpu avx2\",\"ranks\":4,\"budget\":\"18446744073709551613\",\"data\":\"00000000000000ab\"}\n"
         "{\"number\":0,\"epoch\":12,\"step\":\"9007199254740993\",\"share\":0.25,\"weights\":\"0000000000000000\",\"source\":\"policy\",\"op\":\"germinate\","
         "\"slot\":\"r0c1\",\"blueprint\":\"attention\",\"birth\":\"own\",\"style\":\"gated_gate\",\"tempo\":7,"
         "\"target\":0.30000000000000004,\"speed\":3,\"curve\":\"sigmoid_sharp\",\"reason\":\"plateau\","
