@@ -1,5 +1,5 @@
 /* The JSON Lines sink. A line is composed in memory taken at open and written with one call, so that a crash loses at
- * most the line being written, and a reader following the file meets only whole lines. */
+ * most the line being written, and a reader following the file meets whole lines but for the one in the making. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
