@@ -91,7 +91,7 @@ static esper_status open_dir(const request *wish, const esper_task *task, char d
     else
         ESPER_TRY(esper_file_make_dirs(dir_out));
     ESPER_TRY(esper_run_path(dir_out, ESPER_RUN_COMPARISON, path));
-    lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    lock = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (lock < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (flock(lock, LOCK_EX | LOCK_NB) != 0)
@@ -198,7 +198,7 @@ static esper_status run_all(esper_compare *compare, const request *wish, int *co
 
     assert(wish->n_jobs >= 1 && wish->n_threads >= 1);
     ESPER_TRY(open_dir(wish, compare->task, dir));
-    desc.stop = esper_job_listen();
+    desc.stop = esper_job_listen(); /* and looks at it from now on */
     tell_begin(compare, wish, dir);
     ESPER_TRY(esper_compare_run_all(&desc));
     return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare), code_out);

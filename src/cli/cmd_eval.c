@@ -68,6 +68,8 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     if (status == ESPER_OK)
         status = esper_single_open(checkpoint.task, &config, ESPER_USE_EVALUATE, &network);
     if (status == ESPER_OK) {
+        if (!esper_checkpoint_knows_data(&checkpoint, network))
+            esper_log_warn(&log, "%s: the data is not what the network was trained on", file);
         status = esper_checkpoint_restore(&checkpoint, network);
         if (status == ESPER_OK)
             status = esper_network_evaluate(network, split, NULL, &tally);

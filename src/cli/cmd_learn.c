@@ -91,6 +91,7 @@ static esper_status learn(const esper_job *job, int *code_out)
                              .observer = &observer,
                              .log = &job->log,
                              .stop = job->stop,
+                             .hears = job->hears,
                              .comm = job->comm,
                              .cut_off = job->cut_off,
                              .threads = job->threads};

@@ -77,9 +77,9 @@ static bool is_there(const char *dir, const char *name)
 /* Removes what a run wrote, and nothing else: it begins anew. */
 static void clear_run(const char *dir)
 {
-    static const char *const files[] = {
-        ESPER_RUN_CONFIG, ESPER_RUN_EVENTS,       ESPER_RUN_DECISIONS,    ESPER_RUN_CHECKPOINT,
-        ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm", NULL};
+    static const char *const files[] = {ESPER_RUN_CONFIG,       ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,
+                                        ESPER_RUN_CHECKPOINT,   ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal",
+                                        ESPER_RUN_STORE "-shm", ESPER_RUN_REPORT, NULL};
     char path[ESPER_PATH_CHARS];
 
     for (int i = 0; files[i] != NULL; i++)
@@ -201,7 +201,7 @@ static esper_status spawn(const fleet *self, const esper_compare_run *run, const
     int log;
 
     ESPER_TRY(path_of(self, run, ".log", path));
-    log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
+    log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
     if (log < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
     line = esper_mem_alloc(sizeof(*line));

@@ -14,13 +14,26 @@
 #include "ui/terminal.h"
 #include "ui/text.h"
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, hears = 1; /* hears: a job that opens first says so */
 static volatile sig_atomic_t is_rank, cut_off; /* one of several; told by the launcher that the job is over */
+
+/* A job may open large files and networks for a while, and nobody looks at `stop` then: there is nothing to save. Only what a
+ * handler may call is called. */
+static void leave_at_once(void)
+{
+    static const char words[] = "esper: stopped before it had begun\n";
+    ssize_t n = write(STDERR_FILENO, words, sizeof(words) - 1);
+
+    (void)n;
+    _exit(ESPER_EXIT_STOPPED);
+}
 
 /* The first signal asks the run to save and leave; the second is the system's to handle. A launcher gives its ranks a moment
  * after SIGTERM, too short to agree on anything. */
 static void ask_to_stop(int number)
 {
+    if (is_rank == 0 && hears == 0)
+        leave_at_once();
     if (is_rank != 0 && number == SIGTERM)
         cut_off = 1;
     else
@@ -72,11 +85,13 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
     if (config->policy_cmd[0] != '\0')
         options.deadline_s +=
             config->policy_deadline; /* a program that decides is asked by rank 0 while the others wait */
+    hears = 0;
+    is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
     *job_out = (esper_job){.config = config,
                            .log = {.level = config->log_level, .stream = stderr},
                            .stop = esper_job_listen(),
+                           .hears = &hears,
                            .cut_off = &cut_off};
-    is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
     if (is_rank && config->comm == ESPER_CONFIG_COMM_SELF)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "comm = self, and a launcher has started several processes: each would do the whole job. "
@@ -132,6 +147,7 @@ esper_run_desc esper_job_run(const esper_job *job)
                             .resume = job->resume,
                             .log = &job->log,
                             .stop = job->stop,
+                            .hears = job->hears,
                             .comm = job->comm,
                             .cut_off = job->cut_off,
                             .threads = job->threads};

@@ -5,7 +5,8 @@
 #include "cli/cli.h"
 #include "run/run.h"
 
-/* From now on Ctrl-C and other polite signals set the flag: the run saves and leaves. A second one ends the program. */
+/* From now on Ctrl-C and other polite signals set the flag: the run saves and leaves. A second one ends the program, and so does the
+ * first while a job opens what it needs (hears, below). */
 const volatile sig_atomic_t *esper_job_listen(void);
 
 /* A long job: listens to signals, and is a rank where a launcher has started several. */
@@ -15,6 +16,8 @@ typedef struct esper_job {
     const char                  *resume; /* or NULL */
     esper_log                    log;
     const volatile sig_atomic_t *stop;
+    volatile sig_atomic_t
+        *hears; /* set by the job when it looks at `stop` from now on; until then a signal ends it at once */
     esper_comm                  *comm;
     const volatile sig_atomic_t *cut_off;
     int                          threads; /* of the machine's cores, this rank's share; 0 = all */

@@ -26,6 +26,7 @@ struct esper_dataset {
     esper_store        stores[ESPER_N_STORES];
     uint32_t          *ids;         /* of the training data: those of validation, then those of training; each rising */
     uint32_t           test_first;  /* id of the first test sample */
+    uint64_t           hash;        /* of all stores */
     float              levels[ESPER_DATASET_MAX_CHANNELS][LEVELS];
 };
 
@@ -310,6 +311,28 @@ esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset
     return ESPER_OK;
 }
 
+/* At the speed of memory: a hundredth of what reading the files takes. */
+static uint64_t hash_array(const void *items, uint64_t n_bytes, uint64_t hash)
+{
+    return items != NULL ? XXH64(items, n_bytes, hash) : hash;
+}
+
+static uint64_t hash_stores(const esper_dataset *set)
+{
+    const esper_dataset_info *info = &set->info;
+    uint64_t n_pixels = (uint64_t)info->channels * (uint64_t)info->height * (uint64_t)info->width, hash = 0;
+
+    for (int i = 0; i < ESPER_N_STORES; i++) {
+        const esper_store *store = &set->stores[i];
+
+        hash = hash_array(&store->n_items, sizeof(store->n_items), hash);
+        hash = hash_array(store->images, store->n_items * n_pixels, hash);
+        hash = hash_array(store->labels, store->n_items, hash);
+        hash = hash_array(store->tokens, store->n_items * sizeof(*store->tokens), hash);
+    }
+    return hash;
+}
+
 esper_status esper_dataset_open(const esper_dataset_desc *desc, esper_dataset **set_out)
 {
     dataset_plan plan = {0};
@@ -325,6 +348,7 @@ esper_status esper_dataset_open(const esper_dataset_desc *desc, esper_dataset **
         esper_dataset_close(set);
         return st;
     }
+    set->hash = hash_stores(set);
     *set_out = set;
     return ESPER_OK;
 }
@@ -352,25 +376,9 @@ uint32_t esper_dataset_count(const esper_dataset *set, esper_split split)
     return set->info.count[split];
 }
 
-static uint64_t hash_array(const void *items, uint64_t n_bytes, uint64_t hash)
-{
-    return items != NULL ? XXH64(items, n_bytes, hash) : hash;
-}
-
 uint64_t esper_dataset_hash(const esper_dataset *set)
 {
-    const esper_dataset_info *info = &set->info;
-    uint64_t n_pixels = (uint64_t)info->channels * (uint64_t)info->height * (uint64_t)info->width, hash = 0;
-
-    for (int i = 0; i < ESPER_N_STORES; i++) {
-        const esper_store *store = &set->stores[i];
-
-        hash = hash_array(&store->n_items, sizeof(store->n_items), hash);
-        hash = hash_array(store->images, store->n_items * n_pixels, hash);
-        hash = hash_array(store->labels, store->n_items, hash);
-        hash = hash_array(store->tokens, store->n_items * sizeof(*store->tokens), hash);
-    }
-    return hash;
+    return set->hash;
 }
 
 uint32_t esper_dataset_id(const esper_dataset *set, esper_split split, uint32_t index)

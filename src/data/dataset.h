@@ -80,7 +80,7 @@ void         esper_dataset_close(esper_dataset *set);
 const esper_dataset_info *esper_dataset_info_get(const esper_dataset *set);
 uint32_t                  esper_dataset_count(const esper_dataset *set, esper_split split);
 
-/* Of all contents: sets that are equal have equal ones, wherever they were loaded from. Reads everything once. */
+/* Of all contents: sets that are equal have equal ones, wherever they were loaded from. */
 uint64_t esper_dataset_hash(const esper_dataset *set);
 
 /* The id of sample `index` of a split; ids rise with the index. */

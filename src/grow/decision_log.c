@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/json_write.h"
@@ -175,6 +176,8 @@ static void put_fields(esper_json *json, const log_field *field, const void *bas
         const void *value = (const char *)base + field->offset;
         const esper_blueprint *blueprint;
 
+        if (field->kind == LOG_MAYBE_HASH && *(const uint64_t *)value == 0)
+            continue;
         esper_json_key(json, field->name);
         switch (field->kind) {
         case LOG_INT:
@@ -192,6 +195,7 @@ static void put_fields(esper_json *json, const log_field *field, const void *bas
             esper_json_u64(json, *(const uint64_t *)value);
             break;
         case LOG_HASH:
+        case LOG_MAYBE_HASH:
             esper_json_hash(json, *(const uint64_t *)value);
             break;
         case LOG_REAL:
@@ -236,6 +240,16 @@ static esper_status fail_errno(const esper_decision_log *log, const char *what)
     return ESPER_FAIL(code == ENOENT ? ESPER_E_NOTFOUND : ESPER_E_IO, "%s: %s: %s", log->path, what, strerror(code));
 }
 
+/* What is written belongs to the file that people will read: one that was moved away, removed or changed by somebody else while the
+ * run goes on would take entries that nobody finds. */
+static bool is_in_place(const esper_decision_log *log)
+{
+    struct stat ours, there;
+
+    return fstat(log->fd, &ours) == 0 && lstat(log->path, &there) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino && (uint64_t)ours.st_size == log->n_bytes;
+}
+
 /* Whole or with the part that was taken cut off again. After a sync that failed nobody can say what is on disk, so the
  * log is then broken even when it could be cut. */
 static esper_status write_line(esper_decision_log *log, size_t bytes)
@@ -251,7 +265,12 @@ static esper_status write_line(esper_decision_log *log, size_t bytes)
     }
     if (done == bytes && fdatasync(log->fd) == 0) {
         log->n_bytes += bytes;
-        return ESPER_OK;
+        log->broken = !is_in_place(log);
+        return !log->broken ? ESPER_OK
+                            : ESPER_FAIL(ESPER_E_IO,
+                                         "%s: was removed, replaced or changed by somebody else while the run wrote to "
+                                         "it: put it back as it was",
+                                         log->path);
     }
     status = fail_errno(log, done < bytes ? "cannot be written" : "cannot be synced");
     log->broken = ftruncate(log->fd, (off_t)log->n_bytes) != 0 || done == bytes;
@@ -288,7 +307,7 @@ static esper_status begin_file(esper_decision_log *log, const esper_log_head *he
     char dir[4096];
     int fd;
 
-    log->fd = open(log->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    log->fd = open(log->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (log->fd < 0)
         return fail_errno(log, "cannot be made");
     ESPER_TRY(put_line(log, true, log_head, NULL, head));
@@ -336,7 +355,7 @@ static esper_status resume_file(esper_decision_log *log, const esper_log_head *h
     esper_decision_history_free(&history);
     if (status != ESPER_OK)
         return status;
-    log->fd = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    log->fd = open(log->path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (log->fd < 0)
         return fail_errno(log, "cannot be opened");
     if (ftruncate(log->fd, (off_t)log->n_bytes) != 0 || fdatasync(log->fd) != 0)

@@ -43,6 +43,7 @@ enum {
 #define ESPER_LOG_C_COUNT(name, arg)      uint64_t name;
 #define ESPER_LOG_C_U64(name, arg)        uint64_t name;
 #define ESPER_LOG_C_HASH(name, arg)       uint64_t name;
+#define ESPER_LOG_C_MAYBE_HASH(name, arg) uint64_t name;
 #define ESPER_LOG_C_REAL(name, arg)       double name;
 #define ESPER_LOG_C_CODE(name, arg)       int32_t name;
 #define ESPER_LOG_C_MAYBE_CODE(name, arg) int32_t name;
@@ -114,7 +115,8 @@ esper_status esper_decision_log_open(const char *path, const esper_log_head *hea
 void         esper_decision_log_close(esper_decision_log *log);
 
 /* Writes the entry with the next number and waits until it is on disk. Allocates nothing. E_ARG: not whole; E_IO: the file
- * is as before, or, when that could not be had either, the log takes no more entries. */
+ * is as before, or, when that could not be had either, the log takes no more entries. So it is with a log that is no longer at its
+ * path, or has become another. */
 esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_entry *entry);
 
 /* The line of the last entry, without its end; "" before there is one. Borrowed until the next append. */

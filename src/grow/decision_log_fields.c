@@ -88,6 +88,7 @@ static const char *topology_name(int code)
 #define NAME_OF_COUNT(arg)      NULL
 #define NAME_OF_U64(arg)        NULL
 #define NAME_OF_HASH(arg)       NULL
+#define NAME_OF_MAYBE_HASH(arg) NULL
 #define NAME_OF_REAL(arg)       NULL
 #define NAME_OF_CODE(arg)       name_of_##arg
 #define NAME_OF_MAYBE_CODE(arg) name_of_##arg

@@ -9,6 +9,7 @@ typedef enum log_kind {
     LOG_COUNT,
     LOG_U64,
     LOG_HASH,
+    LOG_MAYBE_HASH, /* 0: there is no such member */
     LOG_REAL,
     LOG_CODE,
     LOG_MAYBE_CODE,

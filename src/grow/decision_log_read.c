@@ -231,6 +231,10 @@ static void take_fields(members *in, esper_topology topology, const log_field *f
         case LOG_U64:
             *(uint64_t *)value = take_u64(in, key);
             break;
+        case LOG_MAYBE_HASH:
+            if (json_object_get(in->object, key) == NULL)
+                break;
+            /* fallthrough */
         case LOG_HASH:
             *(uint64_t *)value = take_hash(in, key);
             break;

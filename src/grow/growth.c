@@ -291,7 +291,8 @@ esper_status esper_growth_attach(esper_growth *growth, const esper_growth_record
     esper_log_head head = {.topology = network->engine->host.topology,
                            .seed = network->seed,
                            .ranks = network->engine->ranks.size,
-                           .budget = network->budget};
+                           .budget = network->budget,
+                           .data = esper_dataset_hash(network->engine->data)};
 
     growth->recording.records = *records;
     if (records->bus != NULL) /* it counts on */

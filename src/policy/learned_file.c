@@ -12,7 +12,12 @@
 
 #define STATISTICS_NAME "policy/observations"
 
-enum { SLOT_CHARS = ESPER_POLICY_MAX_SLOTS * ESPER_POLICY_ID_CHARS, MAX_NET = 65536, LISTED_SLOTS = 8 };
+enum {
+    SLOT_CHARS = ESPER_POLICY_MAX_SLOTS * ESPER_POLICY_ID_CHARS,
+    MAX_NET = 65536,
+    MAX_FEATURES = 1 << 20,
+    LISTED_SLOTS = 8
+};
 
 struct esper_learned_file {
     esper_safetensors     *content;
@@ -183,10 +188,41 @@ static esper_status read_identity(const esper_safetensors *file, esper_learned_i
                           text);
     ESPER_TRY(read_name(file, "learned_reward", identity->reward));
     ESPER_TRY(read_number(file, "learned_features_version", 1, INT32_MAX, &identity->features_version));
-    ESPER_TRY(read_number(file, "learned_features", 1, INT32_MAX, &identity->n_features));
+    ESPER_TRY(read_number(file, "learned_features", 1, MAX_FEATURES, &identity->n_features));
     ESPER_TRY(read_number(file, "policy_width", 1, MAX_NET, &identity->width));
     ESPER_TRY(read_number(file, "policy_hidden", 1, MAX_NET, &identity->hidden));
     return read_number(file, "policy_layers", 1, ESPER_POLICY_MAX_LAYERS, &identity->layers);
+}
+
+/* Notes are easily written: what they say of the network is believed when its weights are there, each of that shape. So a network
+ * is never larger than its file. */
+static esper_status check_weights(const esper_safetensors *file, const esper_learned_identity *identity)
+{
+    esper_policy_net_desc desc;
+    esper_net net;
+    esper_status status;
+
+    esper_learned_net(identity, &desc);
+    status = esper_policy_net_build(&desc, &net);
+    if (status == ESPER_E_ARG || status == ESPER_E_UNSUPPORTED)
+        status = esper_fail_within(ESPER_E_FORMAT, "%s: ", esper_safetensors_name(file));
+    for (int t = 0; status == ESPER_OK && t < net.n_tensors; t++) {
+        const esper_tensor *tensor = &net.tensors[t];
+        const esper_safetensors_tensor *found;
+        uint64_t shape[ESPER_MAX_RANK];
+        char name[ESPER_NAME_CHARS + 16];
+
+        if (tensor->role != ESPER_ROLE_PARAM)
+            continue;
+        for (int i = 0; i < tensor->rank; i++)
+            shape[i] = (uint64_t)tensor->dim[i];
+        snprintf(name, sizeof(name), "%s/%s", esper_family_name(ESPER_FAMILY_PARAM), tensor->name);
+        status = esper_safetensors_get(file, name, ESPER_SAFETENSORS_F32, tensor->rank, shape, &found);
+    }
+    esper_net_fini(&net);
+    if (status == ESPER_E_NOTFOUND || status == ESPER_E_FORMAT)
+        return esper_fail_within(ESPER_E_FORMAT, "the policy is not of the size that its notes say: ");
+    return status;
 }
 
 esper_status esper_learned_open(const char *path, esper_learned_file **file_out)
@@ -201,6 +237,8 @@ esper_status esper_learned_open(const char *path, esper_learned_file **file_out)
         status = esper_ppo_check_file(file->content, &file->hash);
     if (status == ESPER_OK)
         status = read_identity(file->content, &file->identity);
+    if (status == ESPER_OK)
+        status = check_weights(file->content, &file->identity);
     if (status != ESPER_OK) {
         esper_learned_close(file);
         return status;

@@ -83,6 +83,7 @@ static esper_status open_parts(policy_learned *policy, const esper_learned_file 
 
     esper_learned_ppo(identity, &desc);
     desc.n_envs = desc.max_steps = desc.chunk_steps = desc.batch_chunks = 1;
+    desc.net.unborn = true; /* all of its weights are in the file */
     ESPER_TRY(esper_pool_open(1, &policy->pool));
     ESPER_TRY(esper_backend_open(backend != NULL ? backend : "auto", policy->pool, &policy->backend));
     ESPER_TRY(esper_ppo_open(policy->backend, &desc, &policy->ppo));

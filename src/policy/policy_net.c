@@ -330,12 +330,23 @@ static esper_status open_parts(esper_policy_net *net, const esper_policy_net_siz
     ESPER_TRY(build(&(builder){&net->desc, &act->net, &act->at, 1}));
     ESPER_TRY(build(&(builder){&net->desc, &learn->net, &learn->at, sizes->n_steps}));
     ESPER_TRY(esper_slab_init(&net->slab, net->backend, &learn->net, &slab));
-    ESPER_TRY(esper_init_net(&learn->net, &net->slab, seed, 0, -1));
-    ESPER_TRY(open_forget_gates(net));
+    if (!net->desc.unborn) {
+        ESPER_TRY(esper_init_net(&learn->net, &net->slab, seed, 0, -1));
+        ESPER_TRY(open_forget_gates(net));
+    }
     ESPER_TRY(open_side(net, act, sizes->n_envs, 1, false));
     ESPER_TRY(open_side(net, learn, sizes->n_chunks, sizes->n_steps, true));
     learn->pass.seed = seed;
     return ESPER_OK;
+}
+
+esper_status esper_policy_net_build(const esper_policy_net_desc *desc, esper_net *net_out)
+{
+    places at;
+
+    esper_net_init(net_out);
+    ESPER_TRY(check_desc(desc));
+    return build(&(builder){desc, net_out, &at, 1});
 }
 
 esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_net_desc *desc,

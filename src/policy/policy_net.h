@@ -32,6 +32,7 @@ typedef struct esper_policy_net_desc {
     int               n_contributions;  /* 0 = none predicted */
     float             drop;             /* dropout among them */
     int               width, hidden, layers; /* F; H, a multiple of 8; LSTM layers */
+    bool              unborn; /* weights stay 0 until they are read: being born is most of the work of a wide network */
 } esper_policy_net_desc;
 
 /* Width and hidden 128, one layer, dropout 0.1; everything else is 0, q_head -1. */
@@ -46,6 +47,10 @@ typedef struct esper_policy_net_sizes {
     int n_steps;  /* T of a chunk */
     int n_chunks; /* of one pass of learning */
 } esper_policy_net_sizes;
+
+/* The program of one step alone, without memory or weights: tensors by name and shape. The net is the caller's to end, also when it
+ * fails. */
+esper_status esper_policy_net_build(const esper_policy_net_desc *desc, esper_net *net_out);
 
 /* Weights are born of the seed. The backend is borrowed until close. E_ARG says which number is wrong. */
 esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_net_desc *desc,

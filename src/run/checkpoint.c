@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "nn/init.h"
 
-enum { NOTE_CHARS = 128, MAX_NOTES = 20 };
+enum { NOTE_CHARS = 128, MAX_NOTES = 24 };
 
 /* The families that are saved; gradients are not state. */
 static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1,
@@ -54,6 +54,9 @@ static void shape_of(const esper_tensor *tensor, uint64_t *shape)
     for (int i = 0; i < tensor->rank; i++)
         shape[i] = (uint64_t)tensor->dim[i];
 }
+
+/* What the network was trained on; not in checkpoints of 0.1. */
+static const char data_note[] = "data_hash";
 
 /* ------------------------------------------------------------------------------------------------ hashing */
 
@@ -159,6 +162,7 @@ static void add_notes(draft *out, const esper_network *network)
     add_note(out, "task", network->engine->task);
     add_note(out, "config", out->config);
     add_note(out, "kernels", esper_backend_identity(network->engine->backend));
+    add_number(out, data_note, "%016" PRIx64, esper_dataset_hash(network->engine->data));
     add_number(out, "seed", "%" PRIu64, network->seed);
     add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64 " spent %" PRIu64 " of %" PRIu64,
                cursor->epoch, cursor->batch, cursor->step, cursor->spent, network->budget);
@@ -604,6 +608,15 @@ esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cur
     ESPER_TRY(read_cursor(checkpoint->file, cursor_out, budget_out));
     *weights_out = weights;
     return ESPER_OK;
+}
+
+bool esper_checkpoint_knows_data(const esper_checkpoint *checkpoint, const esper_network *network)
+{
+    const char *recorded = esper_safetensors_note_find(checkpoint->file, data_note);
+    char found[NOTE_CHARS];
+
+    snprintf(found, sizeof(found), "%016" PRIx64, esper_dataset_hash(network->engine->data));
+    return recorded == NULL || strcmp(recorded, found) == 0;
 }
 
 bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)

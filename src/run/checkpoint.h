@@ -41,6 +41,9 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
 esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, esper_network *network,
                                            const char *name);
 
+/* Whether the network's data is that of the run, by its hash; true also where the checkpoint does not say. */
+bool esper_checkpoint_knows_data(const esper_checkpoint *checkpoint, const esper_network *network);
+
 /* Whether it is of a run that grows. */
 bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint);
 

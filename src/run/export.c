@@ -1,6 +1,7 @@
 /* Networks for other programs. The module's text is nn/torch_export.c's; here it meets the weights and the disk. */
 #include "run/export.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -101,31 +102,64 @@ static bool exists(const char *path)
     return lstat(path, &info) == 0;
 }
 
-/* The module is written first, under its temporary name, and put in place last: when the disk is full, most likely neither
- * file has changed yet. */
+/* Where the pair of files goes, and where its parts wait. */
+typedef struct places {
+    char model[ESPER_PATH_CHARS], weights[ESPER_PATH_CHARS];
+    char fresh[ESPER_PATH_CHARS + 64],
+        old[ESPER_PATH_CHARS + 64]; /* weights: those to come, and those that were there */
+} places;
+
+/* A second name for the weights that are there, to bring them back by; where there are no second names, their only one. */
+static esper_status set_aside(const places *at)
+{
+    unlink(at->old);
+    if (link(at->weights, at->old) == 0 || rename(at->weights, at->old) == 0)
+        return ESPER_OK;
+    return esper_file_fail("cannot be replaced", at->weights);
+}
+
+/* Both are whole on disk. When the second move fails, the first is undone. */
+static esper_status put_in_place(const places *at, esper_draft *model)
+{
+    bool had_weights = exists(at->weights);
+    esper_status status = had_weights ? set_aside(at) : ESPER_OK;
+
+    if (status == ESPER_OK && rename(at->fresh, at->weights) != 0)
+        status = esper_file_fail("cannot be put in place", at->weights);
+    if (status == ESPER_OK)
+        status = esper_draft_commit(model);
+    if (status != ESPER_OK && had_weights)
+        rename(at->old, at->weights);
+    else if (status != ESPER_OK)
+        unlink(at->weights);
+    unlink(at->old);
+    return status;
+}
+
+/* Module and weights belong together: both are written under temporary names before either is moved. */
 static esper_status write_into(const esper_export *what, const esper_torch *torch, const char *dir)
 {
-    char model[ESPER_PATH_CHARS], weights[ESPER_PATH_CHARS];
-    bool had_weights, had_dir = exists(dir);
+    bool had_dir = exists(dir);
     esper_draft *draft = NULL;
     esper_status status;
+    places at;
 
-    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_MODEL, model));
-    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_WEIGHTS, weights));
-    ESPER_TRY(check_free(what, model));
-    ESPER_TRY(check_free(what, weights));
+    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_MODEL, at.model));
+    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_WEIGHTS, at.weights));
+    snprintf(at.fresh, sizeof(at.fresh), "%s.%ld-new.tmp", at.weights, (long)getpid());
+    snprintf(at.old, sizeof(at.old), "%s.%ld-old.tmp", at.weights, (long)getpid());
+    ESPER_TRY(check_free(what, at.model));
+    ESPER_TRY(check_free(what, at.weights));
     ESPER_TRY(esper_file_make_dirs(dir));
-    had_weights = exists(weights);
-    status = esper_draft_open(model, &draft);
+    status = esper_draft_open(at.model, &draft);
     if (status == ESPER_OK)
         status = esper_draft_write(draft, torch->text, strlen(torch->text));
     if (status == ESPER_OK)
-        status = write_weights(what, torch, weights);
+        status = write_weights(what, torch, at.fresh);
     if (status == ESPER_OK)
-        status = esper_draft_commit(draft);
+        status = put_in_place(&at, draft);
     esper_draft_close(draft);
-    if (status != ESPER_OK && !had_weights)
-        unlink(weights);
+    unlink(at.fresh);
     if (status != ESPER_OK && !had_dir)
         rmdir(dir);
     return status;

@@ -16,6 +16,7 @@
 #include "dist/agree.h"
 #include "run/learn_internal.h"
 #include "run/pact.h"
+#include "run/settings.h"
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
@@ -86,15 +87,19 @@ static esper_status open_parts(learn *self)
 
 /* ------------------------------------------------------------------------------------------------ the file */
 
+/* What its environments are trained on; not in files of 0.1. */
+static const char data_note[] = "learn_data";
+
 static esper_status save(learn *self)
 {
-    char round[32], episodes[32], steps[32], history[LEARN_RECENT * 32 + 96];
+    char round[32], episodes[32], steps[32], data[32], history[LEARN_RECENT * 32 + 96];
     const esper_safetensors_note notes[] = {
         {ESPER_LEARNED_CONFIG_NOTE, self->record_file},
         {"learn_round", round},
         {"learn_episodes", episodes},
         {"learn_steps", steps},
         {"learn_returns", history},
+        {data_note, data},
         {"learn_build", esper_build_commit()},
     };
     int n = 0;
@@ -103,6 +108,7 @@ static esper_status save(learn *self)
     snprintf(round, sizeof(round), "%" PRIu32, self->round);
     snprintf(episodes, sizeof(episodes), "%" PRIu64, self->n_episodes);
     snprintf(steps, sizeof(steps), "%" PRIu64, self->n_steps);
+    snprintf(data, sizeof(data), "%016" PRIx64, esper_dataset_hash(self->base.data));
     n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
     for (int i = 0; i < LEARN_RECENT; i++)
         n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
@@ -134,10 +140,17 @@ static esper_status take_up(learn *self, const esper_learned_file *file)
 {
     const esper_safetensors *content = esper_learned_content(file);
     const char *returns = esper_safetensors_note_find(content, "learn_returns");
+    const char *recorded = esper_safetensors_note_find(content, data_note);
+    char data[32], *at;
     uint64_t round;
-    char *at;
 
     ESPER_TRY(esper_learned_check(file, &self->identity));
+    snprintf(data, sizeof(data), "%016" PRIx64, esper_dataset_hash(self->base.data));
+    if (recorded != NULL && strcmp(recorded, data) != 0)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "%s: the data is not what the policy has learned on so far: it would go on as another run. "
+                          "Bring that data back (--data PATH where it has moved), or start a new run",
+                          esper_safetensors_name(content));
     ESPER_TRY(read_number(content, "learn_round", &round));
     ESPER_TRY(read_number(content, "learn_episodes", &self->n_episodes));
     ESPER_TRY(read_number(content, "learn_steps", &self->n_steps));
@@ -186,7 +199,8 @@ static esper_status take_settings(learn *self, const char *path, const esper_lea
     esper_config_init(&saved);
     ESPER_TRY(esper_config_load_text(&saved, text, strlen(text), path));
     ESPER_TRY(esper_task_find(esper_learned_identity_of(file)->task, &task));
-    return run_base_take_up(&self->base, path, task, &saved);
+    ESPER_TRY(run_base_take_up(&self->base, path, task, &saved));
+    return esper_settings_check_program(self->base.asked.config, &self->base.config, path);
 }
 
 /* All ranks go on from the same content, wherever each has it from. */
@@ -245,6 +259,8 @@ static esper_status begin(learn *self)
         ESPER_TRY(open_parts(self));
     }
     self->first_round = self->saved_round = self->round;
+    if (self->desc->hears != NULL)
+        *self->desc->hears = 1;
     ESPER_TRY(run_base_make_dir(&self->base, from));
     ESPER_TRY(run_base_begin_dir(&self->base));
     ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_POLICY, self->result.policy));

@@ -50,6 +50,8 @@ typedef struct esper_run_desc {
     const esper_run_observer    *observer; /* or NULL */
     const esper_log             *log;
     const volatile sig_atomic_t *stop; /* becomes non-zero: save and leave. Or NULL */
+    volatile sig_atomic_t
+        *hears; /* is set when `stop` is looked at from now on: there is nothing to save before. Or NULL */
     /* of a job of several ranks, which all call this alike; rank 0 writes */
     esper_comm                  *comm;    /* NULL: there is but one */
     const volatile sig_atomic_t *cut_off; /* becomes non-zero: the job is over, nobody is waited for. Or NULL */

@@ -113,6 +113,44 @@ static bool is_unbegun(const char *dir)
 
 /* ------------------------------------------------------------------------------------------------ making */
 
+/* Everything that a run writes under a name of its own: first what is written in place, then what is replaced as a whole. */
+static const char *const written[] = {
+    ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,  ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm",
+    ESPER_RUN_CONFIG, ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY, ESPER_RUN_REPORT,
+};
+
+enum { N_IN_PLACE = 5, N_WRITTEN = sizeof(written) / sizeof(written[0]) };
+
+/* Whoever made the directory may have linked one of these to a file elsewhere, which the run would then write to: by a symbolic
+ * link, or by a second name for a file. */
+static esper_status check_links(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+    struct stat info;
+
+    for (int i = 0; i < N_IN_PLACE; i++) {
+        ESPER_TRY(esper_run_path(dir, written[i], path));
+        if (lstat(path, &info) == 0 && (S_ISLNK(info.st_mode) || (S_ISREG(info.st_mode) && info.st_nlink > 1)))
+            return ESPER_FAIL(
+                ESPER_E_STATE,
+                "%s is a link, and the file that it leads to would be written: put a copy of that file in "
+                "its place",
+                path);
+    }
+    return ESPER_OK;
+}
+
+/* The first of a run's files that is there, or a link of that name that leads nowhere; NULL: there is none. */
+static const char *find_written(const char *dir, char path[ESPER_PATH_CHARS])
+{
+    struct stat info;
+
+    for (int i = 0; i < N_WRITTEN; i++)
+        if (esper_run_path(dir, written[i], path) == ESPER_OK && lstat(path, &info) == 0)
+            return path;
+    return NULL;
+}
+
 static esper_status make_wanted(const char *wanted, char path_out[ESPER_PATH_CHARS])
 {
     char path[ESPER_PATH_CHARS];
@@ -125,8 +163,7 @@ static esper_status make_wanted(const char *wanted, char path_out[ESPER_PATH_CHA
                    : ESPER_FAIL(ESPER_E_CONFIG,
                                 "%s already holds a run: go on with it by --resume %s, or choose another directory",
                                 wanted, wanted);
-    ESPER_TRY(esper_run_path(wanted, ESPER_RUN_CONFIG, path));
-    if (is_file(path)) /* perhaps somebody's own configuration, and not a record of ours */
+    if (find_written(wanted, path) != NULL) /* somebody's own, and not of a run of ours */
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is there already, and a run would replace it: choose another directory",
                           path);
     ESPER_TRY(keep_path(wanted, path_out));
@@ -174,13 +211,11 @@ static esper_status lock(const char *dir, int *fd_out)
 /* What a run that never began has left would stand before the first word of the one that does. */
 static void clear_unbegun(const char *dir)
 {
-    static const char *const files[] = {ESPER_RUN_STORE "-shm", ESPER_RUN_STORE "-wal", ESPER_RUN_STORE,
-                                        ESPER_RUN_DECISIONS, ESPER_RUN_EVENTS};
-    size_t n = is_unbegun(dir) ? sizeof(files) / sizeof(files[0]) : 0;
+    int n = is_unbegun(dir) ? N_IN_PLACE : 0;
     char path[ESPER_PATH_CHARS];
 
-    for (size_t i = 0; i < n; i++)
-        if (esper_run_path(dir, files[i], path) == ESPER_OK)
+    for (int i = 0; i < n; i++)
+        if (esper_run_path(dir, written[i], path) == ESPER_OK)
             unlink(path);
 }
 
@@ -453,6 +488,7 @@ esper_status esper_run_dir_begin(const char *dir, const char *task, const char *
     esper_status status;
 
     ESPER_TRY(lock(dir, lock_out));
+    ESPER_TRY(check_links(dir));
     clean(dir);
     clear_unbegun(dir);
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CONFIG, path));

@@ -17,15 +17,18 @@ enum { ESPER_PATH_CHARS = 1200 };
 #define ESPER_RUN_CHECKPOINT "last.safetensors"
 #define ESPER_RUN_STORE      "store.sqlite"
 #define ESPER_RUN_POLICY     "policy.safetensors" /* of a run that learns: policy and checkpoint */
+#define ESPER_RUN_REPORT     "report.html"
 #define ESPER_RUN_COMPARISON "compare.lock"       /* of a comparison: its runs are in directories below */
 
 /* Makes the directory of a new run: `wanted`, or runs/<task>-<date>-<n> when that is empty. One that already holds a run is
- * refused, unless it ended before its first checkpoint: then the new one takes its place. */
+ * refused, unless it ended before its first checkpoint: then the new one takes its place. So is one that holds any other file
+ * a run would write. */
 esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS]);
 
 /* A run begins in its directory, or goes on there: removes drafts that a run which was killed has left, and writes the
  * configuration, to start from again; the file takes no task, so that stands in a comment. The lock is held until it is closed, or
- * the process ends: two runs in one directory would spoil each other's. E_STATE: somebody has it. */
+ * the process ends: two runs in one directory would spoil each other's. E_STATE: somebody has it, or a file that the run would
+ * write is a link. */
 esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out);
 
 /* The directory that a file lies in: a run that is resumed goes on there. */

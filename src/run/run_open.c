@@ -1,5 +1,6 @@
 /* How a run begins: its network, fresh or from a checkpoint, its directory, and what is written down of it. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "run/halving.h"
 #include "run/pact.h"
 #include "run/run_internal.h"
+#include "run/settings.h"
 
 bool run_computes_alike(const char *identity, const char *other)
 {
@@ -21,13 +23,18 @@ bool run_computes_alike(const char *identity, const char *other)
 
 /* ------------------------------------------------------------------------------------------------ the network */
 
-/* A replay elsewhere would differ in its last bits. */
-static esper_status check_kernels(const run *self)
+/* A replay of other data would be another run, and one elsewhere would differ in its last bits. */
+static esper_status check_replay(const run *self)
 {
     const esper_log_head *head = &self->desc->replay->head;
     const char *here = esper_backend_identity(self->base.engine->backend);
     const char *slash = strchr(head->kernels, '/'), *name = slash != NULL ? slash + 1 : head->kernels;
 
+    if (head->data != 0 && head->data != esper_dataset_hash(self->base.engine->data))
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "the data is not what the run was trained on: its hash is %016" PRIx64
+                          ", the log says %016" PRIx64 ". Bring that data back (--data PATH where it has moved)",
+                          esper_dataset_hash(self->base.engine->data), head->data);
     if (head->ranks != self->base.ranks.size)
         return ESPER_FAIL(
             ESPER_E_CONFIG,
@@ -150,13 +157,20 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
     if (checkpoint == NULL)
         ESPER_TRY(adopt_policy(self));
     ESPER_TRY(run_open_network(self));
+    if (self->desc->hears != NULL)
+        *self->desc->hears = 1;
+    if (checkpoint != NULL && !esper_checkpoint_knows_data(checkpoint, self->network))
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "%s: the data is not what the run was trained on: it would go on as another run. Bring that "
+                          "data back (--data PATH where it has moved), or start a new run",
+                          path);
     if (checkpoint != NULL) {
         ESPER_TRY(esper_checkpoint_restore(checkpoint, self->network));
         ESPER_TRY(run_check_restored(self, path));
     }
     ESPER_TRY(open_guard(self, checkpoint));
     if (checkpoint == NULL)
-        return self->desc->replay != NULL ? check_kernels(self) : ESPER_OK;
+        return self->desc->replay != NULL ? check_replay(self) : ESPER_OK;
     if (esper_network_is_over(self->network) &&
         (!run_base_stays(&self->base, path) || esper_run_is_closed(path, self->desc->kin)))
         return ESPER_FAIL(ESPER_E_STATE,
@@ -221,6 +235,8 @@ static esper_status resume(run *self, const char *path)
                             self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
     else
         status = run_base_take_up(&self->base, path, checkpoint.task, &checkpoint.config);
+    if (status == ESPER_OK && self->desc->grows)
+        status = esper_settings_check_program(self->desc->config, &self->base.config, path);
     if (status == ESPER_OK)
         status = open_network(self, path, &checkpoint);
     esper_checkpoint_fini(&checkpoint);

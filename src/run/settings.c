@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/shell.h"
 #include "base/status.h"
 #include "dist/launch.h"
 #include "policy/learned.h"
@@ -181,11 +182,30 @@ static esper_status check_room(const check *self)
     return ESPER_OK;
 }
 
+/* Files travel, and what starts when one is read must not depend on who wrote it: a program is named by who is here. */
+esper_status esper_settings_check_program(const esper_config *asked, const esper_config *config, const char *file)
+{
+    char quoted[ESPER_SHELL_CHARS];
+
+    if (config->policy_cmd[0] == '\0' ||
+        esper_config_place_of(asked, esper_config_find("policy_cmd")) > ESPER_CONFIG_FILE)
+        return ESPER_OK;
+    return ESPER_FAIL(ESPER_E_CONFIG,
+                      "%s names a program that decides, and a file starts none. Look at the command, and give it "
+                      "yourself if it is to run: --policy-cmd %s",
+                      file, esper_shell_quote(config->policy_cmd, quoted));
+}
+
 esper_status esper_settings_check(const esper_config *asked, const esper_config *config, const esper_config_use *use,
                                   const esper_log *log)
 {
     check self = {.asked = asked, .config = config, .use = use, .log = log};
+    char source[ESPER_CONFIG_TEXT_CHARS + 32];
 
+    if (asked == config && (use->deciders & ESPER_CONFIG_BY_PROGRAM) != 0) {
+        esper_config_source_text(asked, esper_config_find("policy_cmd"), source, sizeof(source));
+        ESPER_TRY(esper_settings_check_program(asked, config, source));
+    }
     ESPER_TRY(esper_task_find(use->task, &self.task));
     esper_config_init(&self.usual);
     ESPER_TRY(esper_task_configure(self.task, use->job, &self.usual));

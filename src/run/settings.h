@@ -21,7 +21,11 @@ unsigned esper_settings_decider(const char *policy);
 esper_status esper_settings_check(const esper_config *asked, const esper_config *config, const esper_config_use *use,
                                   const esper_log *log);
 
-/* The same for a run that is resumed: by its record, with what was asked for laid over it. What has no effect is withdrawn from
+/* Whether the program in `config` that decides about seeds, where there is one, was named by a flag or the environment. E_CONFIG
+ * shows what the file names, and how to allow it. */
+esper_status esper_settings_check_program(const esper_config *asked, const esper_config *config, const char *file);
+
+/* The same as esper_settings_check for a run that is resumed: by its record, with what was asked for laid over it. What has no effect is withdrawn from
  * `asked`, so that it does not keep the run from going on. A record that cannot be read, or is of another kind of run, is left to
  * whoever resumes. */
 esper_status esper_settings_check_resumed(const char *run, esper_config_job job, esper_config *asked,

@@ -354,7 +354,8 @@
     F(e, LOG, U64, 0, seed, "seed of all random numbers")                                                    \
     F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set")                                 \
     F(e, LOG, INT, 0, ranks, "processes that computed it: sums of another number differ in their last bits") \
-    F(e, LOG, U64, 0, budget, "training FLOPs it was to spend when it began; a resumption may have asked for others")
+    F(e, LOG, U64, 0, budget, "training FLOPs it was to spend when it began; a resumption may have asked for others") \
+    F(e, LOG, MAYBE_HASH, 0, data, "hash of the data; left out where it is not known, as in older logs")
 
 #define ESPER_FACT_LOG_ENTRY_FIELDS(F, e) \
     F(e, LOG, COUNT, 0, number, "its place in the log, from 0") \

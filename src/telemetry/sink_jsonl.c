@@ -1,5 +1,5 @@
 /* The JSON Lines sink. A line is composed in memory taken at open and written with one call, so that a crash loses at
- * most the line being written, and a reader following the file meets only whole lines. */
+ * most the line being written, and a reader following the file meets whole lines but for the one in the making. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -123,7 +123,7 @@ static off_t end_of_lines(int fd, off_t end)
 /* Leaves the file with whole lines only. */
 static esper_status open_file(jsonl_sink *sink, bool append)
 {
-    int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+    int flags = O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | (append ? 0 : O_TRUNC);
     struct stat info;
     off_t end;
 

@@ -342,7 +342,7 @@ while IFS='|' read -r mood deadline words; do
     expect_code 1
     expect_words err "policy program 'sh program.sh', epoch 1" "$words" "--resume $mood goes on with it"
     echo answers >mood
-    esper grow --resume "$mood" --policy-deadline 60 --progress none
+    esper grow --resume "$mood" --policy-cmd "sh program.sh" --policy-deadline 60 --progress none
     expect_code 0
     expect_words out "no seed germinated"
 done <<'END'

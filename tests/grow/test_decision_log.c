@@ -20,7 +20,8 @@ static const esper_log_head head = {.task = "fashion",
                                     .topology = ESPER_TOPOLOGY_CNN,
                                     .seed = UINT64_MAX - 1,
                                     .ranks = 4,
-                                    .budget = UINT64_MAX - 2};
+                                    .budget = UINT64_MAX - 2,
+                                    .data = 0xab};
 
 /* A policy's decision with nothing as usual. */
 static esper_log_entry a_decision(void)
@@ -271,7 +272,7 @@ static void is_written_as_said(void **state)
 {
     static const char wanted[] =
         "{\"esper_decisions\":3,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
-        "\"kernels\":\"cpu avx2\",\"ranks\":4,\"budget\":\"18446744073709551613\"}\n"
+        "\"kernels\":\"cpu avx2\",\"ranks\":4,\"budget\":\"18446744073709551613\",\"data\":\"00000000000000ab\"}\n"
         "{\"number\":0,\"epoch\":12,\"step\":\"9007199254740993\",\"share\":0.25,\"weights\":\"0000000000000000\",\"source\":\"policy\",\"op\":\"germinate\","
         "\"slot\":\"r0c1\",\"blueprint\":\"attention\",\"birth\":\"own\",\"style\":\"gated_gate\",\"tempo\":7,"
         "\"target\":0.30000000000000004,\"speed\":3,\"curve\":\"sigmoid_sharp\",\"reason\":\"plateau\","
@@ -654,12 +655,12 @@ static void broken_log_stays_broken(void **state)
     esper_log_entry entry = a_decision();
 
     (void)state;
-    if (access("/dev/full", W_OK) != 0 || symlink("/dev/full", "full.jsonl") != 0) {
+    if (access("/dev/full", W_OK) != 0) {
         print_message("skipped: no /dev/full\n");
         skip();
     }
-    check_fails(esper_decision_log_open("full.jsonl", &head, false, 0, &log), ESPER_E_IO,
-                "full.jsonl: cannot be written");
+    check_fails(esper_decision_log_open("/dev/full", &head, false, 0, &log), ESPER_E_IO,
+                "/dev/full: cannot be written");
     log = open_new();
     for (int fd = 3; fd < 64; fd++) { /* its descriptor becomes that of a device which is full and cannot be cut */
         char link[64], target[512] = "";
@@ -676,6 +677,48 @@ static void broken_log_stays_broken(void **state)
     check_fails(esper_decision_log_append(log, &entry), ESPER_E_IO, PATH "|no more entries");
     assert_int_equal(count_entries(), 0);
     esper_decision_log_close(log);
+}
+
+/* A log that people would not find again, or not as it was written, is noticed at the next entry. */
+static void a_log_that_goes_away_is_noticed(void **state)
+{
+    esper_log_entry entry = a_decision();
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        esper_decision_log *log = open_new();
+        FILE *file;
+
+        check_good(esper_decision_log_append(log, &entry));
+        if (i == 0)
+            assert_int_equal(unlink(PATH), 0);
+        if (i == 1) { /* another file in its place */
+            assert_int_equal(rename(PATH, "aside.jsonl"), 0);
+            close(creat(PATH, 0666));
+        }
+        if (i == 2) {
+            file = fopen(PATH, "a");
+            fputs("{}\n", file);
+            fclose(file);
+        }
+        check_fails(esper_decision_log_append(log, &entry), ESPER_E_IO, PATH "|somebody else");
+        check_fails(esper_decision_log_append(log, &entry), ESPER_E_IO, PATH "|no more entries");
+        esper_decision_log_close(log);
+    }
+}
+
+/* What is written stays in the file of that name. */
+static void no_log_is_written_through_a_link(void **state)
+{
+    esper_decision_log *log = open_new();
+
+    (void)state;
+    esper_decision_log_close(log);
+    unlink("link.jsonl");
+    assert_int_equal(symlink(PATH, "link.jsonl"), 0);
+    check_fails(esper_decision_log_open("link.jsonl", &head, false, 0, &log), ESPER_E_IO, "link.jsonl");
+    check_fails(esper_decision_log_open("link.jsonl", &head, true, 0, &log), ESPER_E_IO, "link.jsonl");
+    assert_int_equal(count_entries(), 0);
 }
 
 /* Appends for ever, and says through the pipe how far it is. */
@@ -791,6 +834,8 @@ int main(void)
         cmocka_unit_test(refuses_what_is_not_whole),
         cmocka_unit_test(full_disk_leaves_whole_lines),
         cmocka_unit_test(broken_log_stays_broken),
+        cmocka_unit_test(a_log_that_goes_away_is_noticed),
+        cmocka_unit_test(no_log_is_written_through_a_link),
         cmocka_unit_test(killed_run_keeps_its_entries),
         cmocka_unit_test(memory_that_is_out),
     };

@@ -538,32 +538,37 @@ static void a_program_that_dies_is_asked_again(void **state)
 {
     static const char *const dying[] = {"[ $n -lt 3 ] || exit 3\n" ANSWER, "exit 1\n"};
     esper_config config = config_of("synth", GROWING "epochs = 5\n", "policy_cmd = sh policy.sh\nrun_dir = whole\n");
-    esper_config nothing;
+    const esper_config_source flag = {.place = ESPER_CONFIG_FLAG};
+    esper_config nothing, again;
     esper_run_result whole, part;
     char *log;
 
     (void)state;
     esper_config_init(&nothing);
+    esper_config_init(&again);
+    check_good(esper_config_set(&again, "policy_cmd", "sh policy.sh", &flag));
     write_program(ANSWER);
     check_good(run_grow(&config, NULL, true, &whole));
     log = read_log("whole");
     assert_non_null(strstr(log, "\"germinate\""));
     for (int i = 0; i < 2; i++) {
         const char *dir = i == 0 ? "third" : "first";
-        char *again;
+        char *its_log;
 
         write_program(dying[i]);
         set_keys(&config, i == 0 ? "run_dir = third\n" : "run_dir = first\n");
         check_fails(run_grow(&config, NULL, true, &part), ESPER_E_IO, "policy.sh|before the decision|--resume");
-        check_fails(run_grow(&nothing, dir, true, &part), ESPER_E_IO, "policy.sh"); /* it still dies */
+        check_fails(run_grow(&again, dir, true, &part), ESPER_E_IO, "policy.sh"); /* it still dies */
         write_program(ANSWER);
-        check_good(run_grow(&nothing, dir, true, &part));
+        check_fails(run_grow(&nothing, dir, true, &part), ESPER_E_CONFIG,
+                    "a file starts none|--policy-cmd 'sh policy.sh'");
+        check_good(run_grow(&again, dir, true, &part));
         if (part.weight_hash != whole.weight_hash)
             fail_msg("%s: weights %016" PRIx64 " and %016" PRIx64, dir, part.weight_hash, whole.weight_hash);
-        again = read_log(dir);
-        assert_string_equal(again, log);
+        its_log = read_log(dir);
+        assert_string_equal(its_log, log);
         check_same_notes("whole", dir);
-        esper_mem_free(again);
+        esper_mem_free(its_log);
     }
     esper_mem_free(log);
 }

@@ -279,6 +279,50 @@ static void refuses_notes_that_cannot_be(void **state)
     learner_close(&l);
 }
 
+/* Notes cost nothing: a network that they say and the tensors are not is refused before anything of its size is made. */
+static void refuses_sizes_that_its_tensors_have_not(void **state)
+{
+    static const char *const cases[][2] = {
+        {"policy_hidden", "65536"}, {"policy_hidden", "32"},       {"policy_hidden", "17"},
+        {"policy_width", "65536"},  {"policy_layers", "4"},        {"learned_features", "1000000"},
+        {"learned_slots", "r0c0"},  {"policy_hidden", "99999999"},
+    };
+    esper_learned_identity identity = identity_of("synth", 3);
+    esper_safetensors_note notes[64];
+    const esper_safetensors *content;
+    esper_safetensors_tensor *tensors;
+    esper_learned_file *file;
+    size_t n, n_notes;
+
+    (void)state;
+    save_new(&identity, policy_path);
+    file = open_file(policy_path);
+    content = esper_learned_content(file);
+    n = esper_safetensors_count(content);
+    n_notes = esper_safetensors_note_count(content);
+    assert_in_range(n_notes, 1, 64);
+    tensors = calloc(n, sizeof(*tensors));
+    assert_non_null(tensors);
+    for (size_t i = 0; i < n; i++)
+        tensors[i] = *esper_safetensors_at(content, i);
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        size_t n_kept = 0, n_changed = 0;
+
+        for (size_t i = 0; i < n_notes; i++) {
+            notes[n_kept] = esper_safetensors_note_at(content, i);
+            n_changed += strcmp(notes[n_kept].key, cases[c][0]) == 0;
+            if (strcmp(notes[n_kept].key, cases[c][0]) == 0)
+                notes[n_kept].value = cases[c][1];
+            n_kept += strcmp(notes[n_kept].key, "policy_hash") != 0;
+        }
+        assert_int_equal(n_changed, 1);
+        check_good(esper_ppo_write("claims.safetensors", tensors, n, notes, n_kept));
+        check_refused("claims.safetensors", ESPER_E_FORMAT, "claims.safetensors");
+    }
+    free(tensors);
+    esper_learned_close(file);
+}
+
 /* ------------------------------------------------------------------------------------------------ damage */
 
 static void meets_every_damage(void **state)
@@ -434,6 +478,7 @@ int main(void)
         cmocka_unit_test(says_it_of_many_slots),
         cmocka_unit_test(refuses_what_is_no_policy),
         cmocka_unit_test(refuses_notes_that_cannot_be),
+        cmocka_unit_test(refuses_sizes_that_its_tensors_have_not),
         cmocka_unit_test(meets_every_damage),
         cmocka_unit_test(refuses_weights_that_are_not_finite),
         cmocka_unit_test(refuses_statistics_that_are_not_finite),

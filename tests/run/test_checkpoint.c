@@ -385,6 +385,26 @@ static void older_ones_are_read(void **state)
     }
 }
 
+/* Other data is seen by its hash; a checkpoint of 0.1 has none. */
+static void knows_its_data(void **state)
+{
+    static const char *const values[] = {NULL, "0123456789abcdef", ""};
+    fixture *self = *state;
+    esper_checkpoint checkpoint;
+
+    check_good(esper_checkpoint_init("good.safetensors", &checkpoint));
+    assert_true(esper_checkpoint_knows_data(&checkpoint, self->other));
+    esper_checkpoint_fini(&checkpoint);
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        rewrite("older", "data_hash", values[i], true);
+        check_good(esper_checkpoint_init("older", &checkpoint));
+        assert_int_equal(esper_checkpoint_knows_data(&checkpoint, self->other), values[i] == NULL);
+        esper_checkpoint_fini(&checkpoint);
+    }
+    rewrite("older", "data_hash", NULL, true);
+    check_good(load("older", self->other));
+}
+
 static void truncated_anywhere(void **state)
 {
     fixture *self = *state;
@@ -461,6 +481,7 @@ int main(void)
         cmocka_unit_test(age_of_the_optimiser_is_restored),
         cmocka_unit_test(loss_comes_back),
         cmocka_unit_test(older_ones_are_read),
+        cmocka_unit_test(knows_its_data),
         cmocka_unit_test(unreadable_positions),
         cmocka_unit_test(other_versions_say_so),
         cmocka_unit_test(changed_notes_are_found),

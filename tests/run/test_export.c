@@ -1,7 +1,13 @@
 /* Exporting to disk: what a failure leaves behind, and that the weights are the network's. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "run/export.h"
 #include "engine/helpers.h"
 
@@ -107,12 +113,74 @@ static void replacing_is_asked_for(void **state)
     esper_single_close(network);
 }
 
+static bool module_cannot_move;
+
+/* The system's, but for a module that is to be put in its place while that flag is up. */
+int rename(const char *from, const char *to)
+{
+    const char *name = strrchr(to, '/');
+
+    if (module_cannot_move && name != NULL && strcmp(name, "/" ESPER_EXPORT_MODEL) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+static int count_files(const char *dir)
+{
+    DIR *handle = opendir(dir);
+    int n = 0;
+
+    assert_non_null(handle);
+    for (struct dirent *entry = readdir(handle); entry != NULL; entry = readdir(handle))
+        n += entry->d_name[0] != '.';
+    closedir(handle);
+    return n;
+}
+
+/* Module and weights are replaced together or not at all. */
+static void a_pair_stays_a_pair(void **state)
+{
+    esper_network *network = open_network();
+    size_t n_before, n_after;
+    char *before, *after;
+    esper_export what;
+
+    (void)state;
+    what = export_of(network);
+    module_cannot_move = true;
+    check_fails(esper_export_torch(&what, "none"), ESPER_E_IO, "none/model.py");
+    assert_false(exists("none"));
+    module_cannot_move = false;
+    check_good(esper_export_torch(&what, "both"));
+    check_good(esper_file_read("both/model.safetensors", 1 << 24, &before, &n_before));
+    what.n_batches += 7; /* other weights */
+    what.force = true;
+    module_cannot_move = true;
+    check_fails(esper_export_torch(&what, "both"), ESPER_E_IO, "both/model.py");
+    module_cannot_move = false;
+    check_good(esper_file_read("both/model.safetensors", 1 << 24, &after, &n_after));
+    assert_int_equal(n_after, n_before);
+    assert_memory_equal(after, before, n_before);
+    assert_int_equal(count_files("both"), 2);
+    esper_mem_free(after);
+    check_good(esper_export_torch(&what, "both"));
+    check_good(esper_file_read("both/model.safetensors", 1 << 24, &after, &n_after));
+    assert_true(n_after != n_before || memcmp(after, before, n_before) != 0);
+    assert_int_equal(count_files("both"), 2);
+    esper_mem_free(after);
+    esper_mem_free(before);
+    esper_single_close(network);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_the_slabs),
         cmocka_unit_test(nothing_is_left_without_memory),
         cmocka_unit_test(replacing_is_asked_for),
+        cmocka_unit_test(a_pair_stays_a_pair),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -330,6 +330,50 @@ static void directory_that_holds_a_run(void **state)
     check_fails(esper_run_dir_make("half-taken", "synth", path), ESPER_E_CONFIG, "half-taken already holds a run");
 }
 
+/* Files of those names are somebody's own, and a link may lead to anything. */
+static void files_of_others_stay(void **state)
+{
+    static const char *const names[] = {ESPER_RUN_DECISIONS, ESPER_RUN_STORE, ESPER_RUN_CONFIG, ESPER_RUN_REPORT};
+    char path[ESPER_PATH_CHARS], file[ESPER_PATH_CHARS];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        check_good(esper_file_make_dirs("mine"));
+        check_good(esper_run_path("mine", names[i], file));
+        check_good(esper_file_write(file, "x", 1));
+        check_fails(esper_run_dir_make("mine", "synth", path), ESPER_E_CONFIG, names[i]);
+        check_fails(ESPER_E_CONFIG, ESPER_E_CONFIG, "is there already");
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(symlink("nowhere", file), 0);
+        check_fails(esper_run_dir_make("mine", "synth", path), ESPER_E_CONFIG, names[i]);
+        assert_int_equal(unlink(file), 0);
+    }
+    check_good(esper_run_dir_make("mine", "synth", path));
+}
+
+/* What is written in place, in a run that goes on: no link of either kind. */
+static void no_run_writes_through_a_link(void **state)
+{
+    static const char *const names[] = {ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS, ESPER_RUN_STORE, ESPER_RUN_STORE "-wal"};
+    char file[ESPER_PATH_CHARS];
+    int held = -1;
+
+    (void)state;
+    check_good(esper_file_make_dirs("sent"));
+    check_good(esper_file_write("victim", "x", 1));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        for (int hard = 0; hard < 2; hard++) {
+            check_good(esper_run_path("sent", names[i], file));
+            assert_int_equal(hard ? link("victim", file) : symlink("../victim", file), 0);
+            check_fails(esper_run_dir_begin("sent", "synth", "", &held), ESPER_E_STATE, "is a link");
+            check_fails(ESPER_E_STATE, ESPER_E_STATE, names[i]);
+            close(held);
+            assert_int_equal(unlink(file), 0);
+        }
+    check_good(esper_run_dir_begin("sent", "synth", "", &held));
+    close(held);
+}
+
 static void directory_that_cannot_be(void **state)
 {
     char path[ESPER_PATH_CHARS];
@@ -378,6 +422,8 @@ int main(void)
         cmocka_unit_test_setup(numbered_anew, set_up),
         cmocka_unit_test_setup(wanted_directory, set_up),
         cmocka_unit_test_setup(directory_that_holds_a_run, set_up),
+        cmocka_unit_test_setup(files_of_others_stay, set_up),
+        cmocka_unit_test_setup(no_run_writes_through_a_link, set_up),
         cmocka_unit_test_setup(directory_that_cannot_be, set_up),
         cmocka_unit_test_setup(locked_by_one, set_up),
     };
