@@ -36,7 +36,7 @@
 #define ESPER_CONFIG_INCUBATION_LIST(X) X(INCUBATION, STRAIGHT, "straight") X(INCUBATION, ASIDE, "aside")
 /* esper_birth of nn/blueprint.h has its values from here, and says what they mean. */
 #define ESPER_CONFIG_BIRTH_LIST(X) \
-    X(BIRTH, OWN, "own") X(BIRTH, ZERO, "zero") X(BIRTH, SMALL, "small") X(BIRTH, COPY, "copy")
+    X(BIRTH, OWN, "own") X(BIRTH, ZERO, "zero") X(BIRTH, SMALL, "small") X(BIRTH, COPY, "copy") X(BIRTH, FIRST, "first")
 
 /* clang-format off */
 
@@ -197,7 +197,8 @@
       "Seeds that are part of the network from the start, as if they had been kept: r0c1:conv_light,r1c2:norm.")       \
     X(GROWTH, birth, CHOICE, "own", ANY, "", GROWN, DECIDES, BITS,                                                      \
       "How a seed's weights are born where a decision does not say: as its blueprint has them, with its output at 0 or " \
-      "a tenth, or as a copy of the host's layer before its slot.")                                                   \
+      "a tenth, as a copy of the host's layer before its slot, or at 0 with those of several draws whose first step "  \
+      "would lower the loss fastest.")                                                                                \
     X(GROWTH, incubation, CHOICE, "aside", ANY, "", GROWN, DECIDES, BITS,                                              \
       "What a seed learns by before it is blended in: the loss of a trial of its own, or the stream's gradient alone.") \
     X(GROWTH, seed_lr, REAL, "1", OVER(0), "", GROWN, DECIDES, BITS,                                                   \

@@ -122,7 +122,7 @@ static esper_status bench(esper_comm *comm, const esper_bench_request *request)
     if (status == ESPER_OK)
         status = esper_engine_join(engine, comm);
     if (status == ESPER_OK)
-        status = esper_network_add(engine, config.seed, &network);
+        status = esper_network_add(engine, config.seed, NULL, &network);
     if (status == ESPER_OK)
         status = measure(network, request->quick ? QUICK_STEPS : STEPS, &times);
     if (status == ESPER_OK && esper_comm_rank(comm) == 0)

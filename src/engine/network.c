@@ -142,7 +142,8 @@ void esper_network_drop_part(esper_network *network, const char *name)
             network->parts[i] = network->parts[--network->n_parts];
 }
 
-static esper_status make_record(esper_engine *engine, uint64_t seed, esper_network **network_out)
+static esper_status make_record(esper_engine *engine, uint64_t seed, esper_backend_stream *stream,
+                                esper_network **network_out)
 {
     esper_network *network = esper_mem_alloc(sizeof(*network));
     esper_status status;
@@ -152,6 +153,7 @@ static esper_status make_record(esper_engine *engine, uint64_t seed, esper_netwo
     network->engine = engine;
     engine->n_networks++;
     network->seed = seed;
+    network->stream = stream;
     network->detour.lr_scale = 1.0;
     esper_net_init(&network->net);
     status = open_record(network);
@@ -318,11 +320,12 @@ static esper_status copy_layer(esper_network *network, const esper_net *net, int
     return ESPER_OK;
 }
 
-esper_status esper_network_bear(esper_network *network, int slot)
+static esper_status bear_draw(esper_network *network, int slot, uint32_t draw)
 {
     esper_splice splice = network->splice;
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
-    esper_birth_key key = {.seed = network->seed, .number = (uint32_t)network->slots.slot[slot].n_seeds - 1};
+    esper_birth_key key = {
+        .seed = network->seed, .network = draw, .number = (uint32_t)network->slots.slot[slot].n_seeds - 1};
     const esper_blueprint *blueprint;
     esper_net net;
     esper_status status;
@@ -354,6 +357,79 @@ esper_status esper_network_bear(esper_network *network, int slot)
     return status;
 }
 
+/* A fork in which the seed of a slot has its full weight, before the next batch that there is to train on. */
+static esper_status open_judge(esper_network *network, int slot, esper_network **judge_out)
+{
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    esper_status status;
+
+    if (slots == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "slot %s", network->slots.slot[slot].id);
+    *slots = network->slots;
+    slots->slot[slot].stage = ESPER_STAGE_HOLDING;
+    slots->slot[slot].alpha.value = 1.0;
+    status = esper_network_fork(network, slots, judge_out);
+    esper_mem_free(slots);
+    while (status == ESPER_OK && !esper_network_batch_due(*judge_out))
+        esper_network_next_epoch(*judge_out);
+    return status;
+}
+
+/* The square of the norm of a draw's gradients, of all ranks: what a step along them lowers the loss by, for its length. */
+static esper_status judge_draw(esper_network *judge, int slot, uint32_t draw, double *square_out)
+{
+    enum { PART = 1024 };
+    const esper_slab *slab = &judge->slab;
+    const int64_t begin = slab->param_begin[slot + 1], end = slab->param_begin[slot + 2];
+    float part[PART];
+    double square = 0.0;
+
+    ESPER_TRY(bear_draw(judge, slot, draw));
+    ESPER_TRY(esper_network_gradients(judge));
+    ESPER_TRY(esper_network_exchange(judge));
+    ESPER_TRY(esper_network_wait(judge));
+    for (int64_t at = begin, n; at < end; at += n) {
+        n = end - at < PART ? end - at : PART;
+        ESPER_TRY(
+            esper_backend_read(slab->backend, part, slab->family[ESPER_FAMILY_GRAD] + at, (size_t)n * sizeof(*part)));
+        for (int64_t i = 0; i < n; i++)
+            square += (double)part[i] * (double)part[i];
+    }
+    *square_out = square;
+    return ESPER_OK;
+}
+
+/* The best of the draws; of equals the earlier. One that is not finite is none. */
+static esper_status choose_draw(esper_network *network, int slot, uint32_t *draw_out)
+{
+    double square, best = -1.0;
+    esper_network *judge = NULL;
+    esper_status status = ESPER_OK;
+
+    *draw_out = 0;
+    ESPER_TRY(open_judge(network, slot, &judge));
+    for (uint32_t draw = 0; status == ESPER_OK && draw < ESPER_BIRTH_DRAWS; draw++) {
+        status = judge_draw(judge, slot, draw, &square);
+        if (status == ESPER_OK && isfinite(square) && square > best) {
+            best = square;
+            *draw_out = draw;
+        }
+    }
+    if (status == ESPER_OK)
+        esper_network_charge(network, ESPER_BIRTH_DRAWS * (double)judge->step_cost);
+    esper_network_remove(judge);
+    return status;
+}
+
+esper_status esper_network_bear(esper_network *network, int slot)
+{
+    uint32_t draw = 0; /* will do where weights are about to be read from a file */
+
+    if (network->slots.slot[slot].birth == ESPER_BIRTH_FIRST && network->optim != NULL)
+        ESPER_TRY(choose_draw(network, slot, &draw));
+    return bear_draw(network, slot, draw);
+}
+
 /* One word of `plant`: slot:blueprint, and then, where they are not the usual, :operator and :birth. */
 static esper_status plant_one(esper_network *network, const char *word)
 {
@@ -374,7 +450,7 @@ static esper_status plant_one(esper_network *network, const char *word)
     while (birth < ESPER_N_BIRTHS && strcmp(esper_birth_name(birth), born) != 0)
         birth++;
     if (birth == ESPER_N_BIRTHS)
-        return ESPER_FAIL(ESPER_E_CONFIG, "plant: '%s' is no birth: there are own, zero, small and copy", born);
+        return ESPER_FAIL(ESPER_E_CONFIG, "plant: '%s' is no birth: there are own, zero, small, copy and first", born);
     if (esper_blueprint_check_birth(blueprint, birth) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "plant: slot %s: ", id);
     ESPER_TRY(
@@ -411,12 +487,13 @@ static uint64_t budget_of(const esper_network *network)
     return budget;
 }
 
-esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out)
+esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_backend_stream *stream,
+                               esper_network **network_out)
 {
     esper_network *network = NULL;
     esper_status status;
 
-    ESPER_TRY(make_record(engine, seed, &network));
+    ESPER_TRY(make_record(engine, seed, stream, &network));
     status = esper_init_net(&engine->plain, &network->slab, seed, 0, -1);
     if (status == ESPER_OK)
         status = plant_seeds(network);
@@ -471,7 +548,7 @@ esper_status esper_network_fork(esper_network *parent, const esper_slots *slots,
 
     assert(parent->optim != NULL);
     ESPER_TRY(esper_network_read(parent));
-    ESPER_TRY(make_record(parent->engine, parent->seed, &fork));
+    ESPER_TRY(make_record(parent->engine, parent->seed, parent->stream, &fork));
     status = copy_state(parent, fork);
     if (status == ESPER_OK) {
         fork->slots = slots != NULL ? *slots : parent->slots;

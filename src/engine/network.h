@@ -123,8 +123,10 @@ typedef struct esper_network {
     void          *staged;    /* a batch on its way to a backend that is behind; NULL where there is none */
 } esper_network;
 
-/* A network with weights born from the seed, in which the seeds that the configuration names are planted. */
-esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out);
+/* A network with weights born from the seed, in which the seeds that the configuration names are planted. It computes on the
+ * stream; NULL: on all threads together. */
+esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_backend_stream *stream,
+                               esper_network **network_out);
 void         esper_network_remove(esper_network *network);
 
 /* A copy of a network that trains: weights, moments, norm buffers, cursor, tally, detours, and the seed, so that it meets the same
@@ -139,8 +141,11 @@ void esper_network_drop_part(esper_network *network, const char *name);
  * guard what to scan. On failure the network is not to be stepped before it is planned again. */
 esper_status esper_network_replan(esper_network *network);
 
+enum { ESPER_BIRTH_DRAWS = 8 }; /* of a seed that is born FIRST; each costs a step */
+
 /* Empties the region of a slot and fills it with the weights its present seed is born with, as its slot's `birth` says. The slab
- * must have room. E_ARG: it cannot be born so. */
+ * must have room. FIRST: the gradients of each draw are computed, in a fork, on the next batch; that is charged. E_ARG: it cannot
+ * be born so. */
 esper_status esper_network_bear(esper_network *network, int slot);
 
 /* A region as if no seed had ever been there. */

@@ -431,7 +431,7 @@ esper_status esper_growth_ask(esper_growth *growth, esper_decision *decision_out
  * changes nothing. */
 static bool joins_at_once(const esper_slot *before, const esper_slot *now)
 {
-    bool silent = now->birth == ESPER_BIRTH_ZERO && !esper_stage_runs_seed(before->stage);
+    bool silent = esper_birth_is_silent(now->birth) && !esper_stage_runs_seed(before->stage);
 
     return before->alpha.value <= 0.0 && now->alpha.value > 0.0 && now->alpha.mode == ESPER_ALPHA_HOLD && !silent;
 }

@@ -280,6 +280,16 @@ static esper_status operate(esper_growth *growth)
 
 /* ------------------------------------------------------------------------------------------------ and after it */
 
+/* What its choice cost the network is on the account of the growth, too. */
+static esper_status bear(esper_growth *growth, int k)
+{
+    uint64_t before = growth->network->cursor.spent;
+
+    ESPER_TRY(esper_network_bear(growth->network, k));
+    growth->facts.flops += (double)(growth->network->cursor.spent - before);
+    return ESPER_OK;
+}
+
 esper_status growth_act(esper_growth *growth)
 {
     esper_slots *slots = &growth->network->slots;
@@ -302,7 +312,7 @@ esper_status growth_act(esper_growth *growth)
      * the host as it is now. */
     for (int k = 0; k < slots->n; k++)
         if (esper_stage_runs_seed(slots->slot[k].stage) && !esper_stage_runs_seed(before->slot[k].stage))
-            ESPER_TRY(esper_network_bear(growth->network, k));
+            ESPER_TRY(bear(growth, k));
     growth->state.decided = growth->facts.n_logged;
     growth->state.refused = !growth->deciding.accepted;
     return ESPER_OK;

@@ -22,6 +22,7 @@ typedef struct trial_round {
     esper_growth  *growth;
     uint32_t       n_steps;
     int            n_forks, n_done; /* of the round; whose training is over */
+    uint64_t       spent; /* FLOPs, when the forks at hand were made */
     esper_request  requests[FORKS_AT_A_TIME];
     esper_network *networks[FORKS_AT_A_TIME];
     float         *nothing; /* (samples) losses of the fork that got nothing */
@@ -139,7 +140,7 @@ static esper_status take_result(trial_round *self, int i, esper_fork *fork)
 {
     const esper_request *request = &self->requests[i];
     double flops =
-        (double)request->network->step_cost * self->n_steps + fork->sample_flops * (double)request->tally.samples;
+        (double)(request->network->cursor.spent - self->spent) + fork->sample_flops * (double)request->tally.samples;
     size_t n = count_part(request);
 
     fork->step_flops = (double)request->network->step_cost; /* was an estimate: the next round is paid exactly */
@@ -160,6 +161,7 @@ static esper_status run_group(trial_round *self, esper_fork *forks, int n, uint3
     esper_status status = ESPER_OK;
 
     assert(n <= FORKS_AT_A_TIME);
+    self->spent = self->growth->network->cursor.spent;
     memset(self->networks, 0, sizeof(self->networks));
     for (int i = 0; status == ESPER_OK && i < n; i++)
         status = open_fork(self, &forks[i], &self->networks[i]);
@@ -229,6 +231,8 @@ static esper_status measure(void *context, esper_fork *fork)
     if (status == ESPER_OK) {
         fork->sample_flops = esper_net_flops(&net);
         fork->step_flops = (double)network->step_cost * fork->sample_flops / esper_net_flops(&network->net);
+        if (fork->slot >= 0 && slots->slot[fork->slot].birth == ESPER_BIRTH_FIRST)
+            fork->birth_steps = ESPER_BIRTH_DRAWS;
         fork->params = esper_net_count_params(&net, -1) - esper_net_count_params(&network->net, -1);
     }
     esper_net_fini(&net);

@@ -40,10 +40,9 @@ esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
     if (env == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "environment");
     env->best_accuracy = (double)NAN;
-    status = esper_network_add(desc->engine, desc->seed, &env->network);
+    status = esper_network_add(desc->engine, desc->seed, desc->stream, &env->network);
     if (status != ESPER_OK)
         goto fail;
-    env->network->stream = desc->stream;
     env->network->budget = 0; /* an episode is a number of decisions */
     status = esper_growth_open(env->network, NULL, desc->inject, &env->growth);
     if (status == ESPER_OK)

@@ -24,7 +24,7 @@ static int at_least(int least, int value)
 /* What a seed's output is scaled by, where it is born otherwise than as its own blueprint says. */
 static float scale_of(esper_birth birth, float own)
 {
-    return birth == ESPER_BIRTH_ZERO ? 0.0f : birth == ESPER_BIRTH_SMALL ? 0.1f : own;
+    return esper_birth_is_silent((int)birth) ? 0.0f : birth == ESPER_BIRTH_SMALL ? 0.1f : own;
 }
 
 /* ------------------------------------------------------------------------------------------------ shared */
@@ -164,7 +164,7 @@ static int build_layer(esper_net *net, int x, esper_blueprint_how how)
     return esper_layer_transformer(net, "", x,
                                    (esper_transformer){.heads = at_least(1, how.heads),
                                                        .dropout = how.dropout,
-                                                       .zero = how.birth == ESPER_BIRTH_ZERO,
+                                                       .zero = esper_birth_is_silent((int)how.birth),
                                                        .shrink = scale_of(how.birth, 1.0f)});
 }
 
@@ -173,7 +173,7 @@ static int build_layer(esper_net *net, int x, esper_blueprint_how how)
 /* How a blueprint can be born: as its own alone, with a scale of its output, and as a copy too. */
 enum {
     FIXED = 1u << ESPER_BIRTH_OWN,
-    SCALED = FIXED | 1u << ESPER_BIRTH_ZERO | 1u << ESPER_BIRTH_SMALL,
+    SCALED = FIXED | 1u << ESPER_BIRTH_ZERO | 1u << ESPER_BIRTH_SMALL | 1u << ESPER_BIRTH_FIRST,
     COPIED = SCALED | 1u << ESPER_BIRTH_COPY,
 };
 
@@ -236,6 +236,11 @@ const char *esper_birth_name(int birth)
     };
 
     return birth >= 0 && birth < ESPER_N_BIRTHS ? names[birth] : NULL;
+}
+
+bool esper_birth_is_silent(int birth)
+{
+    return birth == ESPER_BIRTH_ZERO || birth == ESPER_BIRTH_FIRST;
 }
 
 esper_status esper_blueprint_check_birth(const esper_blueprint *blueprint, int birth)

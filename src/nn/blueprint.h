@@ -24,7 +24,8 @@ typedef enum esper_blend { ESPER_BLEND_ADD = 1, ESPER_BLEND_MULTIPLY = 2, ESPER_
  *   OWN    as the blueprint has them
  *   ZERO   its output is silent: the stream goes on as it was
  *   SMALL  its output is a tenth of what it usually is
- *   COPY   weights, moments and age of the host's layer before the slot (esper_network_bear) */
+ *   COPY   weights, moments and age of the host's layer before the slot (esper_network_bear)
+ *   FIRST  silent, and of several draws the one whose first step would lower the loss fastest (likewise) */
 typedef enum esper_birth {
 #define X(of, name, text) ESPER_BIRTH_##name,
     ESPER_CONFIG_BIRTH_LIST(X)
@@ -58,8 +59,10 @@ typedef struct esper_blueprint {
 const char *esper_blend_name(int blend);
 int         esper_blend_find(const char *name);
 
-/* "own" and so on; NULL for other codes. E_ARG, with a sentence, where a blueprint cannot be born so. */
+/* "own" and so on; NULL for other codes. Whether the stream goes on as it was. E_ARG, with a sentence, where a blueprint cannot be
+ * born so. */
 const char  *esper_birth_name(int birth);
+bool         esper_birth_is_silent(int birth);
 esper_status esper_blueprint_check_birth(const esper_blueprint *blueprint, int birth);
 
 /* All blueprints of a topology, by (estimate, name); NULL at the end. */

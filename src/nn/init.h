@@ -8,7 +8,8 @@
  * stream of its own, keyed by (seed, network, its name): it is born the same whatever else the network holds. */
 esper_status esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region);
 
-/* Which birth: seeds that follow each other in a slot are born different. The first one's number is 0. */
+/* Which birth: seeds that follow each other in a slot are born different. The first one's number is 0. Of a seed `network` is which
+ * of several draws. */
 typedef struct esper_birth_key {
     uint64_t seed;
     uint32_t network, number;

@@ -110,12 +110,13 @@ static double flops_of_steps(const policy_trials *self, int n)
     return flops;
 }
 
-static double flops_of_validation(const policy_trials *self, int n, uint32_t n_batches)
+static double flops_beside_steps(const policy_trials *self, int n, uint32_t n_batches)
 {
     double flops = 0.0;
 
     for (int i = 0; i < n; i++)
-        flops += self->forks[i].sample_flops * self->settings.batch * n_batches;
+        flops += self->forks[i].birth_steps * self->forks[i].step_flops +
+                 self->forks[i].sample_flops * self->settings.batch * n_batches;
     return flops;
 }
 
@@ -131,7 +132,7 @@ static uint32_t batches_of_round(const policy_trials *self, int round, int n_rou
 static double steps_of_round(const policy_trials *self, int n, int round, int n_rounds, double funds)
 {
     uint32_t most = self->settings.n_steps;
-    double left = funds - flops_of_validation(self, n, batches_of_round(self, round, n_rounds)),
+    double left = funds - flops_beside_steps(self, n, batches_of_round(self, round, n_rounds)),
            n_steps = floor(left / flops_of_steps(self, n));
 
     return most > 0 ? fmin(n_steps, ceil(most / exp2(n_rounds - 1 - round))) : fmin(n_steps, 1e6);

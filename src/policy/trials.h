@@ -19,6 +19,7 @@ typedef struct esper_fork {
     int32_t slot, blueprint;     /* slot of the view; -1: it got nothing */
     double step_flops;           /* of a training step */
     double sample_flops;         /* of a forward pass of one sample */
+    uint32_t birth_steps;        /* that the choice of its weights costs, in each round */
     int64_t params;              /* that it has more */
     int32_t round;               /* from 0 */
     uint32_t n_steps, n_samples; /* trained, and validated on */
@@ -31,7 +32,7 @@ typedef struct esper_fork {
 /* Where forks are trained. */
 typedef struct esper_trial_ground {
     void *context;
-    /* Sets step_flops, sample_flops and params of a fork. E_NOMEM. */
+    /* Sets step_flops, sample_flops, birth_steps and params of a fork. E_NOMEM. */
     esper_status (*measure)(void *context, esper_fork *fork);
     /* Trains all forks, the first of which gets nothing, for n_steps, and validates them on so many batches; sets all below params
      * but the round. E_STOPPED: somebody wants the run to stop. */

@@ -27,7 +27,7 @@ esper_status run_open_network(run *self)
         status = esper_engine_join(base->engine, base->ranks.comm);
     }
     if (status == ESPER_OK)
-        status = esper_network_add(base->engine, base->config.seed, &self->network);
+        status = esper_network_add(base->engine, base->config.seed, NULL, &self->network);
     if (!many)
         return status;
     ESPER_TRY(run_base_settle(base, status));

@@ -25,7 +25,7 @@ esper_status esper_single_open(const esper_task *task, const esper_config *confi
     ESPER_TRY(esper_dataset_open(&desc, &data));
     status = esper_single_engine(task, config, use, data, 0, &engine);
     if (status == ESPER_OK)
-        status = esper_network_add(engine, config->seed, network_out);
+        status = esper_network_add(engine, config->seed, NULL, network_out);
     if (status != ESPER_OK) {
         esper_engine_close(engine);
         esper_dataset_close(data);

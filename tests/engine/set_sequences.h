@@ -67,7 +67,7 @@ static inline esper_network *born(const house *it, uint64_t seed)
 {
     esper_network *network;
 
-    check_good(esper_network_add(it->engine, seed, &network));
+    check_good(esper_network_add(it->engine, seed, NULL, &network));
     check_good(esper_guarded_open(network));
     return network;
 }

@@ -1,6 +1,7 @@
 /* ctest: cost=20 sealed=also */
-/* How seeds are born: copies of a layer, silent ones, the same bits in a fork, in a run that was resumed and in a replay; and what
- * is refused. */
+/* How seeds are born: copies of a layer, silent ones, the steepest of several; the same bits in a fork, in a run that was resumed
+ * and in a replay; and what is refused. */
+#include "nn/init.h"
 #include "grow/growing.h"
 
 #define TEXT SMALL_TEXT "segments = 2\nclip = 0\n"
@@ -182,9 +183,9 @@ static void check_silence(const char *task, const char *lines)
     take_steps(network, 3);
     before = loss_of(network);
     for (int i = 0; list[i] != NULL; i++) {
-        const int births[] = {ESPER_BIRTH_ZERO, ESPER_BIRTH_SMALL};
+        const int births[] = {ESPER_BIRTH_ZERO, ESPER_BIRTH_SMALL, ESPER_BIRTH_FIRST};
 
-        for (int b = 0; b < 2; b++) {
+        for (int b = 0; b < 3; b++) {
             put_seed(&network->slots, network->engine->host.topology, 0, list[i]->name, "add", births[b]);
             if (esper_blueprint_check_birth(list[i], births[b]) != ESPER_OK) {
                 check_fails(esper_network_bear(network, 0), ESPER_E_ARG, "cannot be born|scales its output");
@@ -192,7 +193,7 @@ static void check_silence(const char *task, const char *lines)
             } else {
                 check_good(esper_network_bear(network, 0));
                 check_good(esper_network_replan(network));
-                if (births[b] == ESPER_BIRTH_ZERO && loss_of(network) != before)
+                if (births[b] != ESPER_BIRTH_SMALL && loss_of(network) != before)
                     fail_msg("%s is born silent, yet the loss goes from %.17g to %.17g", list[i]->name, before,
                              loss_of(network));
                 n_heard += births[b] == ESPER_BIRTH_SMALL && loss_of(network) != before;
@@ -204,7 +205,7 @@ static void check_silence(const char *task, const char *lines)
     }
     assert_true(n_heard >= 5);
     assert_int_equal(n_fixed,
-                     network->engine->host.topology == ESPER_TOPOLOGY_CNN ? 2 : 0); /* squeeze and excitation */
+                     network->engine->host.topology == ESPER_TOPOLOGY_CNN ? 3 : 0); /* squeeze and excitation */
     esper_single_close(network);
 }
 
@@ -213,6 +214,138 @@ static void zero_changes_nothing(void **state)
     (void)state;
     check_silence("synth", SMALL_CNN);
     check_silence("synth_text", TEXT);
+}
+
+/* ------------------------------------------------------------------------------------------------ the steepest of several */
+
+/* The norm of a seed's gradients, summed tensor by tensor. */
+static double seed_norm(const esper_network *network, int k)
+{
+    double square = 0.0;
+
+    for (int t = 0; t < network->net.n_tensors; t++) {
+        const esper_tensor *tensor = &network->net.tensors[t];
+
+        for (int64_t i = 0; tensor->region == k + 1 && tensor->role == ESPER_ROLE_PARAM && i < tensor->count; i++)
+            square += pow((double)values_of(network, ESPER_FAMILY_GRAD, t)[i], 2.0);
+    }
+    return sqrt(square);
+}
+
+/* Puts draw after draw of a silent seed into slot 1 of a fork, which is left with the steepest one's weights. Which it is. */
+static uint32_t find_steepest(esper_network *fork)
+{
+    double best = -1.0;
+    uint32_t steepest = 0;
+
+    for (uint32_t draw = 0; draw < ESPER_BIRTH_DRAWS; draw++) {
+        double norm;
+
+        check_good(esper_init_seed(&fork->net, &fork->slab, &(esper_birth_key){fork->seed, draw, 0}, 2));
+        check_good(esper_network_gradients(fork));
+        check_good(esper_network_wait(fork));
+        norm = seed_norm(fork, 1);
+        assert_true(isfinite(norm) && norm > 0.0 && norm != best);
+        if (norm > best) {
+            best = norm;
+            steepest = draw;
+        }
+    }
+    check_good(esper_init_seed(&fork->net, &fork->slab, &(esper_birth_key){fork->seed, steepest, 0}, 2));
+    return steepest;
+}
+
+static void first_is_the_steepest(void **state)
+{
+    static const char *const cases[][4] = {
+        {"synth", SMALL_CNN, "conv_light", "add"},  {"synth", SMALL_CNN, "bottleneck", "gate"},
+        {"synth_text", TEXT, "lora", "add"},        {"synth_text", TEXT, "layer", "add"},
+        {"synth_text", TEXT, "mlp", "multiply"},
+    };
+    static const char *const threads[] = {"threads = 1\n", "threads = 3\n"};
+    uint32_t any = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const *one = cases[i / 2];
+        esper_network *network = open_network(one[0], one[1], threads[i % 2]), *fork;
+        esper_slots *slots = malloc(sizeof(*slots));
+        esper_cursor before;
+        uint64_t host;
+
+        assert_non_null(slots);
+        take_steps(network, 3);
+        *slots = network->slots;
+        put_seed(slots, network->engine->host.topology, 1, one[2], one[3], ESPER_BIRTH_ZERO);
+        check_good(esper_network_fork(network, slots, &fork));
+        any |= find_steepest(fork);
+        before = network->cursor;
+        host = slab_hash(&network->slab, 0);
+        put_seed(&network->slots, network->engine->host.topology, 1, one[2], one[3], ESPER_BIRTH_FIRST);
+        check_good(esper_network_bear(network, 1));
+        check_same_region(network, fork, 2, one[2]);
+        assert_int_equal(network->cursor.spent, before.spent + ESPER_BIRTH_DRAWS * fork->step_cost);
+        before.spent = network->cursor.spent;
+        assert_memory_equal(&network->cursor, &before, sizeof(before));
+        check_good(esper_network_clear_region(network, 1));
+        check_good(esper_network_wait(network));
+        assert_true(slab_hash(&network->slab, 0) == host); /* nothing else has changed */
+        esper_network_remove(fork);
+        esper_single_close(network);
+        free(slots);
+    }
+    assert_true(any > 0); /* the first draw is not the steepest each time */
+}
+
+/* At the end of an epoch the next one's first batch decides; one that is to be passed over does not. */
+static void the_next_batch_decides(void **state)
+{
+    uint64_t hashes[2][2];
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        esper_network *network = open_network("synth_text", TEXT, "max_steps = 3\n");
+        bool next = i % 2 != 0, passes = i / 2 != 0;
+
+        take_steps(network, 3);
+        assert_true(esper_network_epoch_done(network));
+        if (passes)
+            check_good(esper_network_pass_over(network, 1, 0));
+        if (next)
+            esper_network_next_epoch(network);
+        if (next && passes)
+            assert_true(esper_network_batch_due(network) && network->cursor.batch == 1);
+        grow_seed(network, 1, "lora", "add", ESPER_BIRTH_FIRST);
+        hashes[i / 2][i % 2] = esper_network_hash(network);
+        esper_single_close(network);
+    }
+    assert_true(hashes[0][0] == hashes[0][1] && hashes[1][0] == hashes[1][1]);
+}
+
+/* y = x + c, with a c that is no number. */
+static int build_poison(esper_net *net, int x, esper_blueprint_how how)
+{
+    int channels = net->tensors[x].dim[0];
+    int scale = esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, NAN});
+
+    (void)how;
+    return esper_net_add(net, x, esper_net_channel_scale(net, x, scale));
+}
+
+static void where_none_is_finite_the_first_draw_is_taken(void **state)
+{
+    static const esper_blueprint poison = {.name = "conv_light", .topology = ESPER_TOPOLOGY_CNN, .build = build_poison};
+    esper_network *network = open_network("synth", SMALL_CNN, "");
+    uint64_t host = slab_hash(&network->slab, 0);
+
+    (void)state;
+    network->splice.stand_in = &poison;
+    put_seed(&network->slots, ESPER_TOPOLOGY_CNN, 1, "conv_light", "add", ESPER_BIRTH_FIRST);
+    check_good(esper_network_bear(network, 1));
+    check_good(esper_network_clear_region(network, 1));
+    check_good(esper_network_wait(network));
+    assert_true(slab_hash(&network->slab, 0) == host);
+    esper_single_close(network);
 }
 
 /* ------------------------------------------------------------------------------------------------ a fork's, and a run's */
@@ -226,12 +359,13 @@ static void a_fork_bears_the_same(void **state)
         {"synth", SMALL_CNN, "conv_light", ESPER_BIRTH_OWN},   {"synth", SMALL_CNN, "conv_light", ESPER_BIRTH_SMALL},
         {"synth", SMALL_CNN, "bottleneck", ESPER_BIRTH_ZERO},  {"synth_text", TEXT, "layer", ESPER_BIRTH_OWN},
         {"synth_text", TEXT, "layer", ESPER_BIRTH_ZERO},       {"synth_text", TEXT, "mlp", ESPER_BIRTH_SMALL},
-        {"synth_text", TEXT, "layer", ESPER_BIRTH_COPY},
+        {"synth_text", TEXT, "layer", ESPER_BIRTH_COPY},       {"synth", SMALL_CNN, "conv_light", ESPER_BIRTH_FIRST},
+        {"synth_text", TEXT, "layer", ESPER_BIRTH_FIRST},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        esper_network *run = open_network(cases[i].task, cases[i].lines, ""), *fork;
+        esper_network *run = open_network(cases[i].task, cases[i].lines, "length = epochs\n"), *fork;
         esper_slots *slots = malloc(sizeof(*slots));
 
         assert_non_null(slots);
@@ -260,6 +394,7 @@ static const char *const lives[ESPER_N_BIRTHS] = {
     [ESPER_BIRTH_ZERO] = "1 r0c1 germinate blueprint=mlp birth=zero tempo=1\n3 r0c1 advance\n4 r0c1 advance\n",
     [ESPER_BIRTH_SMALL] = "1 r0c1 germinate blueprint=norm birth=small\n3 r0c1 advance\n4 r0c1 advance\n",
     [ESPER_BIRTH_COPY] = "1 r0c1 germinate blueprint=layer birth=copy tempo=1\n3 r0c1 advance\n4 r0c1 advance\n",
+    [ESPER_BIRTH_FIRST] = "1 r0c1 germinate blueprint=mlp birth=first tempo=1\n3 r0c1 advance\n4 r0c1 advance\n",
 };
 
 static esper_run_result run_life(int n_steps, bool resume, const esper_decision_history *replay)
@@ -329,9 +464,10 @@ static void says_what_cannot_be(void **state)
         {"synth_text", "birth = copy\npolicy = some.safetensors\n", NULL, "learned policy does not know"},
         {"synth", "", "1 r0c0 germinate blueprint=conv_light birth=copy\n", ":1: |conv_light cannot be born by copy"},
         {"synth", "", "1 r0c0 germinate blueprint=attention birth=zero\n", ":1: |attention cannot be born 'zero'"},
+        {"synth", "", "1 r0c0 germinate blueprint=attention birth=first\n", ":1: |attention cannot be born 'first'"},
         {"synth_text", "", "1 r0c0 germinate blueprint=mlp birth=copy\n", ":1: |mlp cannot be born by copy"},
         {"synth_text", "", "1 r0c0 germinate blueprint=mlp birth=twin\n",
-         "birth 'twin' is none of own, zero, small, copy"},
+         "birth 'twin' is none of own, zero, small, copy, first"},
         {"synth_text", "", "2 r0c0 advance birth=own\n", "advance takes no choices"},
     };
 
@@ -369,6 +505,7 @@ static void says_what_cannot_be_planted(void **state)
                     cases[i][1]);
     }
     esper_single_close(open_network("synth_text", TEXT, "plant = r0c0:mlp:add:small,r0c1:layer:add:copy\n"));
+    esper_single_close(open_network("synth_text", TEXT, "plant = r0c0:mlp:add:first,r0c1:layer:gate:first\n"));
 }
 
 /* Where the run is set to a birth, only what can be born so is offered, and the decision says which it was. */
@@ -459,6 +596,9 @@ int main(void)
         cmocka_unit_test(a_gate_network_is_no_copy),
         cmocka_unit_test(is_one_more_layer),
         cmocka_unit_test(zero_changes_nothing),
+        cmocka_unit_test(first_is_the_steepest),
+        cmocka_unit_test(the_next_batch_decides),
+        cmocka_unit_test(where_none_is_finite_the_first_draw_is_taken),
         cmocka_unit_test(a_fork_bears_the_same),
         cmocka_unit_test(runs_are_resumed_and_replayed),
         cmocka_unit_test(says_what_cannot_be),

@@ -43,6 +43,32 @@ static void a_seed_that_pays_joins(void **state)
     garden_close(&g);
 }
 
+/* Its weights are chosen in the fork and, the same ones, in the run: both are paid for. */
+static void a_choice_at_birth_is_charged(void **state)
+{
+    double draws, steps;
+    const esper_fork *won;
+    uint64_t hash, spent;
+    garden g;
+    int k;
+
+    (void)state;
+    garden_open(&g, TRYING "birth = first\ntrial_rounds = 1\n", NULL, NULL);
+    k = grow_until_seed(&g, 100);
+    assert_in_range(k, 0, g.network->slots.n - 1);
+    won = esper_growth_look_at(g.growth).best;
+    draws = ESPER_BIRTH_DRAWS * (double)g.network->step_cost;
+    steps = won->n_steps * (double)g.network->step_cost;
+    assert_true(won->flops == draws + steps + won->sample_flops * won->n_samples);
+    assert_true(esper_growth_account_of(g.growth).flops_train == (double)g.network->cursor.spent);
+    hash = esper_network_hash(g.network);
+    spent = g.network->cursor.spent;
+    check_good(esper_network_bear(g.network, k)); /* nothing has been trained since */
+    assert_true(esper_network_hash(g.network) == hash);
+    assert_true((double)(g.network->cursor.spent - spent) == draws);
+    garden_close(&g);
+}
+
 /* Weights and slots of a run after so many epochs. */
 static uint64_t hash_after(const char *more, uint32_t n_epochs, uint64_t *n_logged, uint64_t *spent)
 {
@@ -121,9 +147,8 @@ static void forks_that_are_not_finite_lose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_seed_that_pays_joins),
-        cmocka_unit_test(a_trial_leaves_the_run_as_it_is),
-        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(a_seed_that_pays_joins),          cmocka_unit_test(a_choice_at_birth_is_charged),
+        cmocka_unit_test(a_trial_leaves_the_run_as_it_is), cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(forks_that_are_not_finite_lose),
     };
 

@@ -116,7 +116,7 @@ static double dearest_step(esper_network *network, const esper_halving_set sets[
         esper_network *one;
 
         assert_true(esper_halving_text(&sets[i], &network->slots, ESPER_TOPOLOGY_CNN, plant));
-        check_good(esper_network_add(network->engine, network->seed, &one));
+        check_good(esper_network_add(network->engine, network->seed, NULL, &one));
         most = fmax(most, (double)one->step_cost);
         esper_network_remove(one);
     }
