@@ -28,8 +28,9 @@
 
 #define ESPER_EVENT_VERSION 1
 
-/* 4 is 3 without the table `events`, which nobody filled: stores of version 3 are read, and gone on with. */
-#define ESPER_STORE_VERSION        4
+/* 4 is 3 without the table `events`, which nobody filled; 5 is 4 with the column `gain` of `rewards`. Older stores are read, and
+ * gone on with (store_sql.c). */
+#define ESPER_STORE_VERSION        5
 #define ESPER_STORE_VERSION_OLDEST 3
 
 #define ESPER_FACT_TABLE_LIST(FACT) \
