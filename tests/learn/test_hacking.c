@@ -1,4 +1,4 @@
-/* ctest: timeout=300 cost=20 labels=noasan */
+/* ctest: timeout=300 cost=26 labels=noasan */
 /* Rewards that cannot be had for nothing: a few agents that try, on one seed. Eighty on several: test_hacking_all.c. */
 #include "learn/hacking.h"
 
