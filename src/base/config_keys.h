@@ -205,11 +205,11 @@
       "Learning rate of a seed until it is kept, as a factor on the host's.")                                          \
     X(GROWTH, attribution, REAL, "0.25", FROM(0), "", GROWN, SEEDS, BITS,                                              \
       "Most FLOPs spent on finding out what each seed is worth, as a share of the epoch's training.")                  \
-    X(GROWTH, reward, TEXT, "escrow", ANY, "MODE", GROWN, ALWAYS, BITS,                                                \
-      "What decisions are paid by: escrow, shaped, basic, basic_plus, simplified, sparse, minimal or loss "            \
-      "(docs/learning.md). Recorded always; a policy that learns goes by it.")                                         \
+    X(GROWTH, reward, TEXT, "gain", ANY, "MODE", GROWN, ALWAYS, BITS,                                                  \
+      "What decisions are paid by: gain, escrow, shaped, basic, basic_plus, simplified, sparse, minimal or loss "      \
+      "(docs/learning.md). A policy that learns goes by it. Told at the end where it is set; gain needs a control.")   \
     X(GROWTH, reward_weights, TEXT, "", ANY, "NAME=VALUE,...", GROWN, ALWAYS, BITS,                                    \
-      "Weights of the reward other than its usual ones, such as rent_weight=0.2; `esper info rewards` lists them.")    \
+      "Weights of the reward other than its usual ones, such as size_price=1; `esper info rewards` lists them.")    \
     X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...", GROWN, STRIKES, BITS,                                \
       "Drill: spoils one number before a step, such as 300:host:param:nan or 450:seed:moment:inf@2 (docs/growing.md).") \
     X(LEARN, rounds, INT, "100", FROM(1), "rounds", LEARN, ALWAYS, BITS,                                               \

@@ -51,9 +51,8 @@ static esper_status close_run(const esper_job *job, const char *run_dir, const e
     ESPER_TRY(esper_grow_closing_print(run_dir, result));
     printf("\n");
     if (result != NULL) {
-        if (isfinite(result->total_reward) &&
-            (is_asked(job->config, "reward") || is_asked(job->config, "reward_weights")))
-            esper_grow_closing_return(run_dir, result->total_reward);
+        if (is_asked(job->config, "reward") || is_asked(job->config, "reward_weights"))
+            esper_grow_closing_return(run_dir, job->config, result->total_reward);
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         esper_job_report_guard(result);
         if (result->n_faults_left > 0)

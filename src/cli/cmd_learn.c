@@ -142,7 +142,7 @@ static const esper_command_own own[] = {
      .help = "A program that decides in place of the policy, and learns by itself: asked about every environment over "
              "JSON lines (docs/policy-protocol.md)."},
     {.key = "reward",
-     .help = "What decisions are paid by: escrow, shaped, basic, basic_plus, simplified, sparse, minimal or loss "
+     .help = "What decisions are paid by: gain, escrow, shaped, basic, basic_plus, simplified, sparse, minimal or loss "
              "(docs/learning.md). With policy_cmd the program is told, and nothing is recorded of single decisions."},
     {.key = "gates", .preset = "permissive"},
     {.key = NULL},
@@ -154,11 +154,11 @@ const esper_command esper_command_learn = {
     .summary = "train a growth policy by reinforcement (default task: " FAST_TASK ")",
     .help =
         "Plays episodes: networks of the task grow side by side, and a recurrent policy decides about each of them once an\n"
-        "epoch. Decisions are paid by --reward: accuracy that hangs on seeds, less rent for the parameters they take. After every\n"
-        "round (one episode of each environment) the policy is updated by PPO and saved. Columns of the progress: mean return\n"
-        "and its standard error, validation accuracy, parameters and seeds kept at the end of episodes, entropy (1: undecided)\n"
-        "of the choice of operation, slot and blueprint, how far the update moved the policy (KL), and how much of the returns\n"
-        "the critic explains.\n\n"
+        "epoch. Decisions are paid by --reward: accuracy gained over the same network that got nothing, which is trained\n"
+        "beside each that grows, less the price of the parameters added. After every round (one episode of each environment)\n"
+        "the policy is updated by PPO and saved. Columns of the progress: mean return and its standard error, validation\n"
+        "accuracy, parameters and seeds kept at the end of episodes, entropy (1: undecided) of the choice of operation, slot\n"
+        "and blueprint, how far the update moved the policy (KL), and how much of the returns the critic explains.\n\n"
         "The policy's file is also the checkpoint. Ctrl-C leaves; what is saved is the last whole round. Below mpirun the\n"
         "environments are spread over the ranks; the policy that comes out does not depend on their number.\n\n"
         "  --resume RUN    go on with a run, bit for bit: a directory, the beginning of its name below runs/, 'last', or a\n"

@@ -7,9 +7,10 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "policy/reward.h"
+#include "grow/growth.h"
 #include "ui/grow_view.h"
 #include "ui/report_data.h"
+#include "ui/text.h"
 
 static double real_of(double value)
 {
@@ -103,14 +104,45 @@ static esper_status add_parts(void *to, const esper_store_record *record)
     return ESPER_OK;
 }
 
-void esper_grow_closing_return(const char *run_dir, double total)
+static void print_gain(const char *store, const esper_config *config)
+{
+    esper_store_run run = esper_store_run_of(""), control = esper_store_run_of("");
+    double points = (double)NAN, total = (double)NAN;
+    char params[ESPER_TEXT_CHARS], before[ESPER_TEXT_CHARS];
+    esper_store_reader *reader;
+    esper_reward_config reward;
+    bool known = false;
+
+    if (esper_store_reader_open(store, &reader) == ESPER_OK) {
+        known = esper_report_find_runs(reader, ESPER_REPORT_RUN, &run, &control, &known) == ESPER_OK && known;
+        esper_store_reader_close(reader);
+    }
+    if (known && esper_growth_reward_config(config, &reward) == ESPER_OK) {
+        points = real_of(run.acc_test) - real_of(control.acc_test);
+        total = esper_reward_gain_return(&reward, points, count_of(run.params), count_of(control.params));
+    }
+    if (!isfinite(total)) {
+        printf("return    not known: gain is held against the same host without growth; --static-control trains it\n");
+        return;
+    }
+    printf("return    %+.2f\n", total);
+    printf("          %+9.2f  points of test accuracy over the static control\n", points);
+    printf("          %+9.2f  for %s parameters, and not %s\n", total - points, esper_text_count(run.params, params),
+           esper_text_count(control.params, before));
+}
+
+void esper_grow_closing_return(const char *run_dir, const esper_config *config, double total)
 {
     double sums[ESPER_N_REWARD_PARTS] = {0.0}, rest = total;
     char store[ESPER_PATH_CHARS];
     esper_store_reader *reader;
-    bool known = esper_run_path(run_dir, ESPER_RUN_STORE, store) == ESPER_OK &&
-                 esper_store_reader_open(store, &reader) == ESPER_OK;
+    bool has_store = esper_run_path(run_dir, ESPER_RUN_STORE, store) == ESPER_OK, known;
 
+    if (isnan(total)) {
+        print_gain(has_store ? store : "", config);
+        return;
+    }
+    known = has_store && esper_store_reader_open(store, &reader) == ESPER_OK;
     printf("return    %.2f, what its decisions earned (esper info rewards)\n", total);
     if (!known)
         return;

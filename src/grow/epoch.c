@@ -2,6 +2,7 @@
 #include "grow/epoch.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -90,7 +91,7 @@ static esper_status validate(esper_epoch_player *player, esper_epoch_record *rec
 
 esper_status esper_epoch_play(esper_epoch_player *player, esper_epoch_record *record_out, esper_epoch_end *end_out)
 {
-    esper_epoch_record record = {0};
+    esper_epoch_record record = {.acc_twin = (double)NAN};
     esper_incident incident;
     esper_status status;
     double began;

@@ -266,6 +266,7 @@ esper_status esper_growth_open(esper_network *network, const esper_decision_hist
         esper_growth_close(growth);
         return status;
     }
+    growth->deciding.params_begun = (double)esper_growth_params(growth);
     growth_join(growth);
     *growth_out = growth;
     return ESPER_OK;
@@ -519,7 +520,7 @@ esper_growth_account esper_growth_account_of(const esper_growth *growth)
         .flops_train = growth->facts.flops,
         .flops_sample = growth->measuring.sample_flops,
         .flops_host = esper_net_flops(&growth->network->engine->plain),
-        .total_reward = growth->facts.earned,
+        .total_reward = growth_is_paid(growth) ? growth->facts.earned : (double)NAN,
         .n_logged = growth->facts.n_logged,
         .rows = growth->facts.rows,
         .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,

@@ -47,6 +47,7 @@ esper_status esper_growth_attach(esper_growth *growth, const esper_growth_record
 typedef struct esper_epoch_record {
     uint32_t epoch; /* from 1, as people count */
     double   loss_train, acc_train, loss_valid, acc_valid;
+    double   acc_twin; /* on validation, of the same network that got nothing; NaN = there is no such twin */
     double   lr, grad_norm;
     double   samples_per_s; /* training alone */
     double   seconds;       /* training and validation */
@@ -100,6 +101,9 @@ esper_growth_look esper_growth_look_at(const esper_growth *growth);
 /* What several epochs say of a seed's contribution together, while it is HOLDING. */
 esper_bound esper_growth_bound_of(const esper_growth *growth, int slot);
 
+/* Records come with acc_twin: rewards that go by gain can be reckoned. */
+void esper_growth_expect_twin(esper_growth *growth);
+
 /* What the last decision was worth, by the settings `reward` and `reward_weights`. */
 const esper_reward *esper_growth_reward(const esper_growth *growth);
 
@@ -109,8 +113,8 @@ typedef struct esper_growth_account {
     double   flops_sample; /* of a forward pass of one sample now */
     double   flops_host;   /* of one through the host alone, without seeds */
     double
-        total_reward; /* of all decisions: once the run went back, or was stopped, what had been earned since the last time is
-                              forfeited, and a penalty is due */
+        total_reward; /* of all decisions: once the run went back, or was stopped, what had been earned since the last time
+                              is forfeited, and a penalty is due. NaN: it goes by gain, and there is no twin */
     uint64_t n_logged;      /* entries of the decision log */
     const int64_t
         *rows; /* (ESPER_FACT_N_TABLES) told of it when it was last saved or kept, by table; the growth's own */

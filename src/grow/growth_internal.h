@@ -94,6 +94,8 @@ typedef struct growth_deciding {
     int64_t                 blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
     int64_t                 gate_params[ESPER_MAX_SLOTS];
     esper_reward_config     reward_config;
+    bool                    has_twin;
+    double                  params_begun; /* of the network as it was added */
     esper_reward            reward; /* of the last decision */
 } growth_deciding;
 
@@ -164,6 +166,7 @@ esper_trial_ground growth_trial_ground(esper_growth *growth);
 /* growth_reward.c */
 void         growth_begin_ledger(esper_growth *growth); /* where it is not open: with the view of now */
 esper_status growth_pay(esper_growth *growth, bool last);
+bool         growth_is_paid(const esper_growth *growth); /* its rewards can be reckoned */
 void         growth_forfeit(esper_growth *growth); /* the run went back, or was stopped */
 
 /* growth_replay.c */

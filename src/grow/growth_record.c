@@ -305,11 +305,13 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
             tell(growth, &fact);
         }
     record_decision(growth, done->epoch);
-    fact = fact_of(growth, ESPER_FACT_REWARD, done->epoch);
-    fact.reward.episode_epoch = done->epoch;
-    fact.reward.op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
-    esper_fact_set_reward(&fact, growth->deciding.reward.total, growth->deciding.reward.part);
-    tell(growth, &fact);
+    if (growth_is_paid(growth)) {
+        fact = fact_of(growth, ESPER_FACT_REWARD, done->epoch);
+        fact.reward.episode_epoch = done->epoch;
+        fact.reward.op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
+        esper_fact_set_reward(&fact, growth->deciding.reward.total, growth->deciding.reward.part);
+        tell(growth, &fact);
+    }
     for (int k = 0; k < network->slots.n; k++)
         if (esper_slot_is_active(&network->slots.slot[k]))
             record_seed(growth, k, done->epoch);

@@ -73,6 +73,16 @@ void growth_begin_ledger(esper_growth *growth)
     growth->facts.ledger_open = 1;
 }
 
+bool growth_is_paid(const esper_growth *growth)
+{
+    return growth->deciding.reward_config.mode != ESPER_REWARD_GAIN || growth->deciding.has_twin;
+}
+
+void esper_growth_expect_twin(esper_growth *growth)
+{
+    growth->deciding.has_twin = true;
+}
+
 /* After the operation and the ticks. What was not legal came to nothing; what was and is refused has failed. */
 esper_status growth_pay(esper_growth *growth, bool last)
 {
@@ -89,11 +99,13 @@ esper_status growth_pay(esper_growth *growth, bool last)
         .failed = op != ESPER_SLOT_OP_WAIT && !deciding->accepted,
         .last = last,
         .params_host = (double)esper_net_count_params(&growth->network->net, 0),
+        .params_begun = deciding->params_begun,
         .improvement = measuring->measured ? measuring->probation : (double)NAN,
         .n_measured = measuring->measured ? measuring->n_probation : 0,
         .accuracy_committed = measuring->measured && measuring->n_probation > 0
                                   ? growth->recording.record.acc_valid - measuring->probation
                                   : (double)NAN,
+        .accuracy_twin = growth->recording.record.acc_twin,
         .n_auto_pruned = (int)growth->facts.n_auto_pruned,
         .stages = stages,
         .epochs = epochs,

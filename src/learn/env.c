@@ -8,16 +8,18 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "grow/epoch.h"
+#include "learn/twin.h"
 
 struct esper_env {
     esper_network *network;
     esper_growth  *growth;
+    esper_twin    *twin; /* NULL: its reward does not go by gain */
     const esper_policy_view *view; /* of an epoch that waits for a decision; NULL = none does */
     bool           stopped;
     int            n_rollbacks;
     double         best_accuracy;
     esper_epoch_player player;
-    double         seconds_act;
+    double         seconds_twin, seconds_act;
 };
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -29,6 +31,17 @@ static esper_status met(void *context, const esper_incident *incident)
     env->n_rollbacks += incident->restored;
     env->stopped = incident->action == ESPER_GOVERNOR_STOP;
     return esper_growth_heed(env->growth, incident);
+}
+
+static esper_status open_twin(esper_env *env)
+{
+    esper_reward_config reward;
+
+    ESPER_TRY(esper_growth_reward_config(&env->network->engine->config, &reward));
+    if (reward.mode != ESPER_REWARD_GAIN)
+        return ESPER_OK;
+    esper_growth_expect_twin(env->growth);
+    return esper_twin_open(env->network, &env->twin);
 }
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
@@ -49,6 +62,8 @@ esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
         status = esper_guarded_open(env->network);
     if (status == ESPER_OK)
         status = esper_growth_attach(env->growth, &nothing);
+    if (status == ESPER_OK)
+        status = open_twin(env);
     if (status != ESPER_OK)
         goto fail;
     env->player = (esper_epoch_player){.network = env->network, .growth = env->growth, .context = env, .met = met};
@@ -63,6 +78,7 @@ void esper_env_close(esper_env *env)
 {
     if (env == NULL)
         return;
+    esper_twin_close(env->twin);
     esper_growth_close(env->growth);
     esper_network_remove(env->network);
     esper_mem_free(env);
@@ -90,6 +106,10 @@ esper_status esper_env_advance(esper_env *env)
     assert(end == ESPER_EPOCH_GOOD);
     env->best_accuracy = fmax(env->best_accuracy, record.acc_valid);
     began = esper_clock_seconds();
+    if (env->twin != NULL)
+        ESPER_TRY(esper_twin_accuracy(env->twin, record.epoch, record.acc_valid, &record.acc_twin));
+    env->seconds_twin += esper_clock_seconds() - began;
+    began = esper_clock_seconds();
     ESPER_TRY(esper_growth_observe(env->growth, &record, &env->view));
     env->seconds_act += esper_clock_seconds() - began;
     return ESPER_OK;
@@ -99,6 +119,8 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
 {
     double began = esper_clock_seconds();
     esper_decision own;
+    esper_status status;
+    bool parts;
 
     if (env->view == NULL)
         return ESPER_FAIL(ESPER_E_STATE, "an environment is to decide, and has not been advanced");
@@ -106,7 +128,13 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
         ESPER_TRY(esper_growth_ask(env->growth, &own));
         decision = &own;
     }
-    ESPER_TRY(esper_growth_decide(env->growth, decision, last));
+    parts = env->twin != NULL && !esper_twin_has_parted(env->twin) && decision->op == ESPER_SLOT_OP_GERMINATE && !last;
+    if (parts)
+        ESPER_TRY(esper_twin_part(env->twin));
+    status = esper_growth_decide(env->growth, decision, last);
+    if (parts && (status != ESPER_OK || !esper_growth_look_at(env->growth).accepted))
+        esper_twin_join(env->twin);
+    ESPER_TRY(status);
     esper_network_next_epoch(env->network);
     env->view = NULL;
     env->n_rollbacks = 0; /* of the advance before this decision: it is not to blame */
@@ -129,7 +157,7 @@ esper_env_look esper_env_look_at(const esper_env *env)
         .n_rollbacks_all = reading.n_rollbacks,
         .n_skipped = reading.n_skipped,
         .best_accuracy = env->best_accuracy,
-        .seconds_train = env->player.seconds_train,
+        .seconds_train = env->player.seconds_train + env->seconds_twin,
         .seconds_valid = env->player.seconds_valid,
         .seconds_act = env->seconds_act,
     };

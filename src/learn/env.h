@@ -38,7 +38,7 @@ typedef struct esper_env_look {
     int      n_rollbacks;            /* since the last decision */
     uint64_t n_rollbacks_all, n_skipped; /* of the episode */
     double   best_accuracy;          /* on validation, percent; NaN = none yet */
-    double   seconds_train, seconds_valid, seconds_act; /* of the episode */
+    double   seconds_train, seconds_valid, seconds_act; /* of the episode; train: with its twin */
 } esper_env_look;
 
 esper_env_look esper_env_look_at(const esper_env *env);

@@ -341,7 +341,7 @@ static void fossilize(const esper_policy_slot *slot, esper_decision *decision)
 {
     decision->op = ESPER_SLOT_OP_FOSSILIZE;
     decision->confidence = fmin(1.0, slot->contribution / 5.0);
-    esper_decision_because(decision, ESPER_REASON_CONTRIBUTES, "Fossilizing: %+.2f%% contribution", slot->contribution);
+    esper_decision_because(decision, ESPER_REASON_CONTRIBUTES, "Fossilizing: %+.2f%% dependence", slot->contribution);
 }
 
 /* A measurement with bounds: kept when it surely reaches the gate's threshold, removed when it surely does not. */
@@ -354,8 +354,8 @@ static void judge_bounds(heuristic *policy, const esper_policy_view *view, esper
 
     if (counts && low >= settings->bound_threshold) {
         fossilize(slot, decision);
-        esper_decision_because(decision, ESPER_REASON_CONTRIBUTES,
-                               "Fossilizing: %+.2f%% contribution, at least %+.2f%%", slot->contribution, low);
+        esper_decision_because(decision, ESPER_REASON_CONTRIBUTES, "Fossilizing: %+.2f%% dependence, at least %+.2f%%",
+                               slot->contribution, low);
     } else if (counts && high < settings->bound_threshold) {
         prune(policy, view, decision);
         esper_decision_because(decision, ESPER_REASON_NO_CONTRIBUTION,
@@ -366,7 +366,7 @@ static void judge_bounds(heuristic *policy, const esper_policy_view *view, esper
                                slot->epochs_in_stage, low, high);
     } else {
         esper_decision_because(decision, ESPER_REASON_UNDECIDED,
-                               "Undecided: %+.2f%% to %+.2f%% contribution in %d epochs", low, high,
+                               "Undecided: %+.2f%% to %+.2f%% dependence in %d epochs", low, high,
                                slot->contribution_epochs);
     }
 }
@@ -379,11 +379,11 @@ static void manage_holding(heuristic *policy, const esper_policy_view *view, esp
 
     if (isnan(slot->contribution) && is_over(slot->epochs_in_stage, settings->holding_epochs)) {
         prune(policy, view, decision);
-        esper_decision_because(decision, ESPER_REASON_STUCK, "No contribution was measured in %d epochs of HOLDING",
+        esper_decision_because(decision, ESPER_REASON_STUCK, "No dependence was measured in %d epochs of HOLDING",
                                slot->epochs_in_stage);
     } else if (isnan(slot->contribution)) {
         esper_decision_because(decision, ESPER_REASON_UNMEASURED,
-                               "Awaiting counterfactual contribution before fossilization");
+                               "Awaiting counterfactual dependence before fossilization");
     } else if (isfinite(slot->contribution_low) && isfinite(slot->contribution_high)) {
         judge_bounds(policy, view, decision);
     } else if (slot->contribution > settings->ransom_contribution &&

@@ -1,7 +1,7 @@
 /* Internal. What a step is worth: pure functions of plain numbers, with named parts that add up to the total.
  *
- * A mode is a way to pay. Two families: by contribution (all but `loss`), by the fall of the loss (`loss`). Every weight is a
- * field of esper_reward_config, and one list names them all. Accuracies are percentages, differences of them points, NaN is
+ * A mode is a way to pay. Three families: by gain over the same network that got nothing (`gain`), by what seeds contribute, that
+ * is, what is lost without them (all others but one), by the fall of the loss (`loss`). Every weight is a field of esper_reward_config, and one list names them all. Accuracies are percentages, differences of them points, NaN is
  * "not measured".
  *
  * Terms (reward_terms.h) look at a step with at most one seed, as it was recorded (see docs/parity.md): there shaping follows
@@ -23,6 +23,7 @@
 
 /* name, text, its terms (reward_terms.h), what it pays */
 #define ESPER_REWARD_MODE_LIST(X)                                                                                      \
+    X(GAIN, "gain", gain, "accuracy over the same host that got nothing, less the price of the parameters added")       \
     X(SHAPED, "shaped", contribution, "contribution of each seed, rent, action costs, shaping by stage")                     \
     X(ESCROW, "escrow", contribution, "as shaped, but contributions are paid into an account that a prune takes back")       \
     X(BASIC, "basic", basic, "shaping, rent, a bonus for a fossil that contributes, accuracy gained at the end")       \
@@ -39,10 +40,10 @@ typedef enum esper_reward_mode {
     ESPER_N_REWARD_MODES
 } esper_reward_mode;
 
-/* The mode to begin with. `escrow` pays for a contribution once and takes the money back from seeds that are removed or never
- * kept, and rent is due in every step. `shaped` and `loss` pay as long as a seed lasts, so that whoever never decides about it
- * earns most (tests/policy/test_reward_step.c: honest_growth_pays). */
-#define ESPER_REWARD_DEFAULT ESPER_REWARD_ESCROW
+/* The mode to begin with. `gain` adds up to what growing was for: a run that did nothing has earned exactly 0, one that helps more,
+ * one that harms less, however it went about it. By all others a host is paid for what it would have learned anyway, or for
+ * leaning on its seeds. */
+#define ESPER_REWARD_DEFAULT ESPER_REWARD_GAIN
 
 /* How progress and contribution are put together. */
 typedef enum esper_reward_formula {
@@ -54,6 +55,7 @@ typedef enum esper_reward_formula {
 /* kind (REAL, WHOLE or SWITCH), name, default, what it is */
 #define ESPER_REWARD_FIELD_LIST(X)                                                                                         \
     X(REAL, gamma, 0.995, "discount: of shaping here and of returns when a policy learns")                                 \
+    X(REAL, size_price, 0.5, "points of gain that each doubling of the parameters costs")                                  \
     X(REAL, contribution_weight, 1.0, "for each point of a contribution")                                                  \
     X(REAL, proxy_confidence, 0.3, "part of it for accuracy gained in a stage, while no contribution is measured")         \
     X(WHOLE, escrow_stable_window, 3, "epochs whose worst accuracy counts as stable")                                      \
@@ -176,6 +178,7 @@ int         esper_reward_mode_find(const char *name); /* -1 = there is none */
 
 /* e is handed through to X; name, column of the store, what it is for */
 #define ESPER_REWARD_PART_LIST(X, e)                                                                                  \
+    X(e, GAIN, gain, "accuracy gained over the same host that got nothing")                                           \
     X(e, ATTRIBUTION, attribution, "what seeds contribute")                                                           \
     X(e, BLENDING, blending_warning, "blending goes on while accuracy falls")                                         \
     X(e, HOLDING, holding_warning, "a seed is held and not decided about")                                            \
@@ -246,6 +249,8 @@ typedef struct esper_reward_input {
         accuracy_committed;  /* now; worst of the last epochs; without seeds on probation */
     double accuracy_delta;   /* basic: gained since the episode began */
     double loss, loss_delta; /* now; new - old */
+    double gain_delta;       /* of the accuracy over the twin's since it was last paid for, points */
+    double doublings_delta;  /* of the parameters, likewise */
     double params_total, params_host, params_fossils;
     double params_effective; /* added, by weight; NaN: total - host */
     double shock;            /* squared jumps of alpha, by parameters */
@@ -261,6 +266,9 @@ double esper_reward_stage_value(int stage);                                     
 double esper_reward_potential(const esper_reward_config *config, int stage, int epochs_in_stage);
 double esper_reward_timing(double germination_epoch, double warmup, double floor);             /* floor .. 1 */
 double esper_reward_combine(int formula, double progress, double contribution);
+double esper_reward_doublings(double params, double before);                                   /* log2 of their ratio */
+/* What a run that gained so many points, and went from `before` to `params` parameters, has earned in the mode `gain`. */
+double esper_reward_gain_return(const esper_reward_config *config, double points, double params, double before);
 double esper_reward_hindsight(double weight, double boost, double improvement);
 
 #endif

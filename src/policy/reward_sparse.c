@@ -1,4 +1,5 @@
-/* The modes that pay at the end alone, `sparse` and `minimal`, and the other family: `loss`. */
+/* The modes that pay for the network as it stands, whatever was done to it: `gain` step by step, `sparse` and `minimal` at the end;
+ * and the family by itself: `loss`. */
 #include "policy/reward_terms.h"
 
 static void nothing(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
@@ -6,6 +7,13 @@ static void nothing(const esper_reward_config *config, const esper_reward_input 
     (void)config;
     (void)in;
     (void)r;
+}
+
+/* What changed since the last step: an episode adds up to what the network gained in all, and its size at the end. */
+static void gain_run(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
+{
+    r->part[ESPER_PART_GAIN] += in->gain_delta;
+    r->part[ESPER_PART_RENT] -= config->size_price * in->doublings_delta;
 }
 
 static void sparse_run(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
@@ -58,6 +66,7 @@ static void loss_run(const esper_reward_config *config, const esper_reward_input
                              1.0);
 }
 
+const esper_reward_terms esper_terms_gain = {nothing, nothing, gain_run, NULL};
 const esper_reward_terms esper_terms_sparse = {nothing, nothing, sparse_run, NULL};
 const esper_reward_terms esper_terms_minimal = {nothing, minimal_op, sparse_run, NULL};
 const esper_reward_terms esper_terms_loss = {loss_seed, nothing, loss_run, stage_value};

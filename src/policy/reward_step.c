@@ -16,8 +16,8 @@ const esper_field esper_reward_account_fields[] = {
 
 const esper_field esper_reward_ledger_fields[] = {
 #define X(type, member) ESPER_FIELD(esper_reward_ledger, type, member),
-    X(REAL, accuracies) X(REAL, accuracy_first) X(REAL, loss) X(I32, n_steps) X(I32, n_fossils) X(I32, n_contributing)
-    ESPER_FIELDS_END
+    X(REAL, accuracies) X(REAL, accuracy_first) X(REAL, loss) X(REAL, gain) X(REAL, doublings) X(I32, n_steps)
+        X(I32, n_fossils) X(I32, n_contributing) ESPER_FIELDS_END
 #undef X
 };
 
@@ -137,6 +137,19 @@ static void look_at_params(const settling *s, esper_reward_input *in)
     }
 }
 
+/* What is new of gain and size. */
+static void look_at_gain(const settling *s, esper_reward_input *in)
+{
+    double gain = s->view->accuracy_valid - s->facts->accuracy_twin;
+    double doublings = esper_reward_doublings((double)s->view->params_total, s->facts->params_begun);
+
+    gain = isfinite(gain) ? gain : s->ledger->gain;
+    in->gain_delta = gain - s->ledger->gain;
+    in->doublings_delta = doublings - s->ledger->doublings;
+    s->ledger->gain = gain;
+    s->ledger->doublings = doublings;
+}
+
 /* The same with the seed of one slot; an operation is looked at where it was done. */
 static void look_at_slot(const settling *s, int k, esper_reward_input *in)
 {
@@ -238,6 +251,7 @@ static void settle_run(settling *s)
 
     look_at_run(s, &in);
     look_at_params(s, &in);
+    look_at_gain(s, &in);
     for (int k = 0; k < s->view->n_slots; k++) {
         const esper_policy_slot *slot = &s->view->slots[k];
 

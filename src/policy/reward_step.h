@@ -9,6 +9,8 @@
  *   gates        a bonus for a fossil is paid when the gate let it pass
  *   accounts     are frozen by a prune until the slot is empty; at the end, what is on probation is taken back
  *   hindsight    a partner that helped a kept seed is paid in the same step; one entry for each pair, dropped with its seed
+ *   gain         of the accuracy over the twin's and of the parameters the change is paid; where the accuracy of an epoch is not
+ *                known, the next that is makes up for it
  *   improvement  by all seeds is the loss without any of them; with one of them alone, which would be its contribution, the
  *                accuracy since it germinated */
 #ifndef ESPER_POLICY_REWARD_STEP_H
@@ -37,6 +39,7 @@ typedef struct esper_reward_ledger {
     esper_reward_account slot[ESPER_REWARD_MAX_SLOTS];
     double               accuracies[64]; /* the last ones, for the stable accuracy: epoch e at e % 64 */
     double               accuracy_first, loss; /* of the first step; of the last; NaN = none yet */
+    double               gain, doublings;      /* that are paid for */
     int32_t              n_steps, n_fossils, n_contributing, unused;
 } esper_reward_ledger;
 
@@ -56,15 +59,17 @@ typedef struct esper_reward_facts {
     bool          failed;            /* it was legal, and refused by a gate */
     const int    *stages, *epochs;   /* (n_slots) stage and epochs in it of each slot after the step; NULL: as in the view */
     bool          last;              /* the episode ends here */
-    double        params_host;
+    double        params_host, params_begun; /* of the host alone; of the network as it began, planted seeds included */
     double        improvement;       /* points that would be lost without any seed on probation; NaN = not measured */
     int           n_measured;        /* seeds that take part in that */
     double        accuracy_committed; /* without seeds on probation; NaN: the accuracy */
+    double        accuracy_twin;     /* of the same host that got nothing, now; NaN = not known */
     const esper_reward_pair *pairs;  /* (n_pairs) */
     int           n_pairs, n_auto_pruned;
 } esper_reward_facts;
 
-/* The episode begins in this view, or goes on there after a rollback: potentials are those of now, accounts are empty. */
+/* The episode begins in this view, or goes on there after a rollback: potentials are those of now, accounts are empty. What was
+ * paid before a rollback is forfeited, so all of the gain is still to be paid for. */
 void esper_reward_ledger_init(esper_reward_ledger *ledger, const esper_reward_config *config,
                               const esper_policy_view *view);
 

@@ -15,8 +15,8 @@ typedef struct esper_reward_terms {
     double (*potential)(const esper_reward_config *config, int stage, int epochs_in_stage); /* weighted; NULL = none */
 } esper_reward_terms;
 
-extern const esper_reward_terms esper_terms_contribution, esper_terms_basic, esper_terms_simplified, esper_terms_sparse,
-    esper_terms_minimal, esper_terms_loss;
+extern const esper_reward_terms esper_terms_gain, esper_terms_contribution, esper_terms_basic, esper_terms_simplified,
+    esper_terms_sparse, esper_terms_minimal, esper_terms_loss;
 
 const esper_reward_terms *esper_reward_terms_of(int mode);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/status.h"
+#include "grow/growth.h"
 #include "run/compare.h"
 
 /* ------------------------------------------------------------------------------------------------ sizes */
@@ -140,8 +141,18 @@ double esper_compare_margin(const esper_compare_spread *spread)
 double esper_compare_return(const esper_compare *compare, const esper_compare_run *run)
 {
     esper_compare_kind kind = compare->lines[run->line].kind;
+    const esper_compare_run *host = compare->host >= 0 ? esper_compare_find(compare, compare->host, run->seed) : NULL;
+    esper_reward_config reward;
 
-    return kind != ESPER_COMPARE_HOST && kind != ESPER_COMPARE_GROWN ? (double)NAN : run->result.total_reward;
+    if ((kind != ESPER_COMPARE_HOST && kind != ESPER_COMPARE_GROWN) ||
+        esper_growth_reward_config(&compare->config, &reward) != ESPER_OK)
+        return (double)NAN;
+    if (reward.mode != ESPER_REWARD_GAIN)
+        return run->result.total_reward;
+    if (host == NULL || host->result.outcome != ESPER_COMPARE_GOOD || run->result.outcome != ESPER_COMPARE_GOOD)
+        return (double)NAN;
+    return esper_reward_gain_return(&reward, run->result.acc_test - host->result.acc_test, (double)run->result.params,
+                                    (double)host->result.params);
 }
 
 typedef enum figure { ACC, PARAMS, FLOPS, FLOPS_TRAIN, SECONDS, EPOCHS, RETURN, N_FIGURES } figure;

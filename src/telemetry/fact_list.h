@@ -28,8 +28,9 @@
 
 #define ESPER_EVENT_VERSION 1
 
-/* 4 is 3 without the table `events`, which nobody filled: stores of version 3 are read, and gone on with. */
-#define ESPER_STORE_VERSION        4
+/* 4 is 3 without the table `events`, which nobody filled; 5 is 4 with the column `gain` of `rewards`. Older stores are read, and
+ * gone on with (store_sql.c). */
+#define ESPER_STORE_VERSION        5
 #define ESPER_STORE_VERSION_OLDEST 3
 
 #define ESPER_FACT_TABLE_LIST(FACT) \
@@ -76,7 +77,7 @@
     F(e, ROW, INT, 0, parent_run, "run of this store that it belongs to; NULL: none") \
     F(e, ROW, TEXT, 32, relation, "what it is to that run: static-control; NULL: none") \
     F(e, ROW, INT, 0, params_host, "parameters of the host without seeds, planted ones neither") \
-    F(e, ROW, TEXT, 16, reward_mode, "how rewards are reckoned; NULL: not at all") \
+    F(e, ROW, TEXT, 16, reward_mode, "what rewards go by; NULL: there are none") \
     F(e, ROW, INT, 0, flops_host, "FLOPs of a forward pass of one sample through that host")
 
 #define ESPER_FACT_RUN_ENDED_FIELDS(F, e) \
@@ -91,7 +92,7 @@
     F(e, BOTH, HASH, 0, weight_hash, "of all weights and norm buffers at the end") \
     F(e, BOTH, REAL, 0, seconds, "wall clock of the run, in this process") \
     F(e, ROW, REAL, 0, total_reward, \
-      "the sum of its rewards; of a learner the mean return of its last round; NULL: there were none")
+      "the sum of its rewards; of a learner the mean return of its last round; NULL: there were none, or they go by gain, and it had no twin")
 
 #define ESPER_FACT_CHECKPOINT_SAVED_FIELDS(F, e) \
     F(e, LINE, TEXT, 0, path, "the file") \

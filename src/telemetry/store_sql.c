@@ -179,16 +179,16 @@ static esper_status try_views(sqlite3 *db, const char *path)
     return ESPER_OK;
 }
 
-/* What the file is: ours (of a version we know), or empty; anything else is refused. */
-static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_out)
+/* What the file is: ours, of a version that we know, or empty, which is version 0; anything else is refused. */
+static esper_status check_schema(sqlite3 *db, const char *path, int64_t *version_out)
 {
     int64_t application = 0, version = 0, n_objects = 0;
 
     ESPER_TRY(esper_store_sql_ask(db, path, "SELECT count(*) FROM sqlite_schema", NULL, &n_objects));
     ESPER_TRY(esper_store_sql_ask(db, path, "PRAGMA application_id", NULL, &application));
     ESPER_TRY(esper_store_sql_ask(db, path, "PRAGMA user_version", NULL, &version));
-    *is_empty_out = n_objects == 0 && application == 0 && version == 0;
-    if (*is_empty_out)
+    *version_out = version;
+    if (n_objects == 0 && application == 0 && version == 0)
         return ESPER_OK;
     if (application != APPLICATION_ID)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: is a database of another program: choose another file for the store",
@@ -252,6 +252,26 @@ static esper_status create_schema(sqlite3 *db, const char *path)
     return esper_store_sql_execute(db, path, sql.text);
 }
 
+/* What versions before 5 lack. Their view rewards_standing has every column that its table has. */
+static esper_status mend_schema(sqlite3 *db, const char *path)
+{
+    esper_store_text sql = {.used = 0};
+
+    esper_store_text_add(&sql, "ALTER TABLE rewards ADD COLUMN gain REAL; PRAGMA user_version = %d",
+                         ESPER_STORE_VERSION);
+    return esper_store_sql_execute(db, path, sql.text);
+}
+
+/* The same for who only reads: the table and its view, as this connection sees them. */
+static esper_status mend_sight(sqlite3 *db, const char *path)
+{
+    return esper_store_sql_execute(
+        db, path,
+        "PRAGMA query_only = OFF; CREATE TEMP VIEW rewards AS SELECT *, NULL AS gain FROM main.rewards; "
+        "CREATE TEMP VIEW rewards_standing AS SELECT *, NULL AS gain FROM main.rewards_standing; "
+        "PRAGMA query_only = ON");
+}
+
 /* Readers and the writer do not wait for each other. SQLite does not use its patience for this one switch, so we do. Where
  * the file system cannot have it, the store works without. */
 static esper_status switch_to_wal(sqlite3 *db, const char *path, int patience_ms)
@@ -290,18 +310,18 @@ static esper_status open_file(const char *path, const char *name, int flags, int
 esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out)
 {
     sqlite3 *db = NULL;
-    bool is_empty = false;
+    int64_t version = 0;
     esper_status status;
 
     ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, patience_ms, &db));
-    status = check_schema(db, path, &is_empty);
-    if (status == ESPER_OK &&
-        is_empty) { /* another process may be doing the same: who comes second waits, and finds it there */
+    status = check_schema(db, path, &version);
+    if (status == ESPER_OK && version < ESPER_STORE_VERSION) {
+        /* another process may be doing the same: who comes second waits, and finds it done */
         status = esper_store_sql_execute(db, path, "BEGIN IMMEDIATE");
         if (status == ESPER_OK)
-            status = check_schema(db, path, &is_empty);
-        if (status == ESPER_OK && is_empty)
-            status = create_schema(db, path);
+            status = check_schema(db, path, &version);
+        if (status == ESPER_OK && version < ESPER_STORE_VERSION)
+            status = (version == 0 ? create_schema : mend_schema)(db, path);
         if (status == ESPER_OK)
             status = esper_store_sql_execute(db, path, "COMMIT");
     }
@@ -345,7 +365,8 @@ esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 *
     struct stat info;
     sqlite3 *db = NULL;
     esper_status status;
-    bool is_empty = false, has_wal;
+    int64_t version = 0;
+    bool has_wal;
     char wal[4096];
     int code;
 
@@ -363,9 +384,11 @@ esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 *
         sqlite3_close(db);
         ESPER_TRY(attach_immutable(path, patience_ms, &db));
     }
-    status = check_schema(db, path, &is_empty);
-    if (status == ESPER_OK && is_empty)
+    status = check_schema(db, path, &version);
+    if (status == ESPER_OK && version == 0)
         status = ESPER_FAIL(ESPER_E_FORMAT, "%s: is empty: no run was stored in it", path);
+    if (status == ESPER_OK && version < ESPER_STORE_VERSION)
+        status = mend_sight(db, path);
     if (status != ESPER_OK) {
         sqlite3_close(db);
         return status;

@@ -256,9 +256,9 @@ void esper_compare_report(const esper_compare *compare, const char *dir, esper_p
     write_learned(compare, page);
     write_pairs(compare, page);
     write_runs(compare, page);
-    esper_html(page,
-               "</main>\n<footer><p>Made by esper compare in %s. Means are over the seeds whose run has a good result; "
-               "what stands in brackets is the 95 %% interval of the mean. The return is the sum of a run's "
-               "rewards.</p></footer>\n</body>\n</html>\n",
-               dir);
+    esper_html(
+        page,
+        "</main>\n<footer><p>Made by esper compare in %s. Means are over the seeds whose run has a good result; "
+        "what stands in brackets is the 95 %% interval of the mean. Return: %s.</p></footer>\n</body>\n</html>\n",
+        dir, esper_compare_return_text(compare));
 }

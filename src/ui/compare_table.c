@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "policy/reward.h"
 #include "ui/text.h"
 
 static const char *const heads[] = {"line",           "runs",   "test %", "sd", "min",    "max",
@@ -334,6 +335,15 @@ const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_C
     return text;
 }
 
+const char *esper_compare_return_text(const esper_compare *compare)
+{
+    bool by_gain = strcmp(compare->config.reward, esper_reward_mode_name(ESPER_REWARD_GAIN)) == 0;
+
+    return !by_gain            ? "the sum of a run's rewards"
+           : compare->host < 0 ? "known only beside the line `none`"
+                               : "points over none less the price of the size";
+}
+
 const char *esper_compare_budget(const esper_compare *compare, char text[ESPER_COMPARE_BUDGET_CHARS])
 {
     const esper_config *config = &compare->config;
@@ -366,13 +376,9 @@ void esper_compare_write(const esper_compare *compare, esper_compare_style style
     write_bad(compare, format, page);
     write_learned(compare, format, page);
     write_choices(compare, format, page);
-    if (compare->host >= 0)
-        esper_page_print(
-            page, "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; over none: "
-                  "differences\nof test accuracy paired by seed, in percentage points; return: the sum of a run's "
-                  "rewards; 95 %%: interval\nof a mean difference by Student's t over that many seeds.\n");
-    else
-        esper_page_print(page, "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; "
-                               "return: the sum of a run's\nrewards; 95 %%: interval of a mean difference by Student's "
-                               "t over that many seeds.\n");
+    esper_page_print(page,
+                     "\nMeans over the seeds whose run has a good result; sd: sample standard deviation;%s\n"
+                     "return: %s; 95 %%: interval of a mean\ndifference by Student's t over that many seeds.\n",
+                     compare->host >= 0 ? " over none: differences\nof test accuracy paired by seed, in points;" : "",
+                     esper_compare_return_text(compare));
 }

@@ -34,7 +34,10 @@ bool esper_compare_has_weights(const esper_compare *compare);
 /* "rent_weight=0.2"; or that none was set, or that nobody knows. */
 const char *esper_compare_weights(const esper_compare_line *line);
 
-/* "escrow", or "escrow with rent_weight=1.5" where weights were set: the reward that returns are reckoned by. */
+/* What a return is, in a few words. */
+const char *esper_compare_return_text(const esper_compare *compare);
+
+/* "gain", or "gain with size_price=1" where weights were set: the reward that returns are reckoned by. */
 enum { ESPER_COMPARE_REWARD_CHARS = 2 * ESPER_CONFIG_TEXT_CHARS + 8 };
 
 const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_COMPARE_REWARD_CHARS]);

@@ -17,7 +17,7 @@ expect_same() { # WHAT FILE FILE
 refused 2 "--envs 0: out of range, expected a whole number of environments from 1 to 1024" "${learn[@]}" --envs 0
 refused 2 "policy_width is 12|multiple of 8" "${learn[@]}" --policy-width 12
 refused 2 "reward: no mode is called 'sprase'|did you mean 'sparse'|There are: " "${learn[@]}" --reward sprase
-refused 2 "reward: no mode is called 'nonsense'|There are: |escrow" "${learn[@]}" --reward nonsense
+refused 2 "reward: no mode is called 'nonsense'|There are: |gain, |escrow" "${learn[@]}" --reward nonsense
 refused 2 "reward_weights: |rent_wieght|did you mean 'rent_weight'" "${learn[@]}" --reward-weights rent_wieght=0.2
 refused 2 "reward_weights: 'nonsense' is no name=value" "${learn[@]}" --reward-weights nonsense
 refused 2 "reward_weights: rent_weight: 'much' is no number" "${learn[@]}" --reward-weights rent_weight=much
@@ -119,7 +119,7 @@ expect_code 0
 expect_equal "standard error of a run" "$err" "esper: warn: no seed can be kept in 3 epochs: with permissive gates and \
 gate_epochs = 10 that takes 14. Ask for --epochs 14, or --gate-epochs 1 --epochs 5"
 expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions, gates permissive" "policy    " \
-    "parameters, recurrent; reward escrow" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
+    "parameters, recurrent; reward gain" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
     "round   return    +-  accuracy  params  kept   H op slot blue    KL  expl" "    1/4    " "    4/4    " \
     "learned   4 rounds, 8 episodes, in " "return    " "time      hosts " "waiting " "saved     whole/policy.safetensors" \
     "next      $ESPER report whole" "grow synth $flags --policy whole/policy.safetensors" \
@@ -149,13 +149,13 @@ expect_code 0
 n_checks=$((n_checks + 1))
 cmp -s whole/policy.safetensors other/policy.safetensors && bad "two seeds gave the same policy"
 
-esper "${learn[@]}" --envs 1 --reward-weights rent_weight=2 --run-dir lonely --progress plain # one episode has no error of its mean
+esper "${learn[@]}" --envs 1 --reward-weights size_price=2 --run-dir lonely --progress plain # one episode has no error of its mean
 expect_code 0
 expect_words out "fleet     1 environment on 1 thread" " in the last round, validation accuracy"
 expect_no_word out nan
 esper report lonely
 page=$(cat lonely/report.html)
-expect_words page "<dt>Reward</dt><dd>escrow with rent_weight=2</dd>" "<summary>Configuration</summary>" "reward_weights = rent_weight=2"
+expect_words page "<dt>Reward</dt><dd>gain with size_price=2</dd>" "<summary>Configuration</summary>" "reward_weights = size_price=2"
 esper learn synth_text "${small_text[@]}" --envs 2 --rounds 2 --run-dir text --progress none
 expect_code 0
 expect_words out "learned   2 rounds" "grow synth_text --" " --context=8" " --policy text/policy.safetensors"

@@ -334,6 +334,45 @@ static void rewards_add_up(void **state)
     }
 }
 
+/* By gain. A network that waits is its own twin; one with a seed that stays aside computes what its twin computes, bit for bit, and
+ * pays for its parameters once; one that went back before anything grew has gained nothing, either. */
+static void twins_are_alike(void **state)
+{
+    static const uint64_t same[3] = {7, 7, 7};
+    const esper_blueprint *blueprint;
+    esper_decision decisions[3];
+    double paid = 0.0;
+    stage s;
+
+    (void)state;
+    stage_open(&s, "reward = gain\nincubation = aside\n", 3, 2);
+    check_good(esper_blueprint_find(ESPER_TOPOLOGY_CNN, "conv_light", &blueprint));
+    esper_fleet_inject(s.fleet, 2, "7:host:param:nan");
+    check_good(esper_fleet_begin_at(s.fleet, same, 3));
+    check_good(esper_fleet_advance(s.fleet, NULL));
+    for (int step = 0; step < EPOCHS; step++) {
+        for (int i = 0; i < 3; i++)
+            esper_decision_init(&decisions[i], ESPER_SLOT_OP_WAIT);
+        if (step == 1) {
+            esper_decision_init(&decisions[0], ESPER_SLOT_OP_GERMINATE);
+            decisions[0].blueprint = blueprint->index;
+        } else if (step == 2) {
+            esper_decision_init(&decisions[0], ESPER_SLOT_OP_ADVANCE);
+        }
+        decisions[0].slot = step == 1 || step == 2 ? 0 : decisions[0].slot;
+        check_good((step + 1 < EPOCHS ? esper_fleet_advance : esper_fleet_finish)(s.fleet, decisions));
+        for (int i = 0; i < 3; i++)
+            assert_true(esper_growth_reward(look_at(&s, i).growth)->part[ESPER_PART_GAIN] == 0.0);
+        paid += esper_growth_reward(look_at(&s, 0).growth)->part[ESPER_PART_RENT];
+    }
+    assert_int_equal(look_at(&s, 0).network->slots.slot[0].stage, ESPER_STAGE_TRAINING);
+    assert_true(paid < 0.0 && same_real(esper_fleet_episode(s.fleet, 0).total_reward, paid));
+    assert_true(esper_fleet_episode(s.fleet, 1).total_reward == 0.0);
+    assert_true(esper_fleet_episode(s.fleet, 2).n_rollbacks == 1);
+    assert_true(same_real(esper_fleet_episode(s.fleet, 2).total_reward, ESPER_GROWTH_PENALTY));
+    stage_close(&s);
+}
+
 /* What is learned from is what was paid: steps of the rollout add up to the return, forfeits and penalties included. */
 static void rollouts_agree(void **state)
 {
@@ -396,6 +435,7 @@ int main(void)
         cmocka_unit_test(decisions_are_made_once),
         cmocka_unit_test(leaves_nothing_without_memory),
         cmocka_unit_test(rewards_add_up),
+        cmocka_unit_test(twins_are_alike),
         cmocka_unit_test(rollouts_agree),
         cmocka_unit_test(times_are_kept),
     };

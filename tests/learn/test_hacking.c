@@ -1,11 +1,11 @@
-/* ctest: timeout=300 cost=20 labels=noasan */
-/* Rewards that cannot be had for nothing: a few agents that try, on one seed. Sixty on several: test_hacking_all.c. */
+/* ctest: timeout=300 cost=26 labels=noasan */
+/* Rewards that cannot be had for nothing: a few agents that try, on one seed. Eighty on several: test_hacking_all.c. */
 #include "learn/hacking.h"
 
 static void honest_growth_pays_most(void **state)
 {
     (void)state;
-    compare_agents(5, 1);
+    compare_agents(3, 1);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* ctest: timeout=1200 labels=soak */
-/* Rewards that cannot be had for nothing: sixty agents that try, on several seeds. */
+/* Rewards that cannot be had for nothing: eighty agents that try, on several seeds. */
 #include "learn/hacking.h"
 
 static void honest_growth_pays_most(void **state)

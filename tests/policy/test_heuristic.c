@@ -139,6 +139,18 @@ static void compare_text(const char *where, const char *what, const char *ours, 
     }
 }
 
+/* What the recording calls a contribution is a dependence in our words. */
+static void in_our_words(const char *recorded, char text[256])
+{
+    static const char theirs[] = "contribution", ours[] = "dependence";
+    const char *at = strstr(recorded, theirs);
+
+    if (at == NULL)
+        snprintf(text, 256, "%s", recorded);
+    else
+        snprintf(text, 256, "%.*s%s%s", (int)(at - recorded), recorded, ours, at + strlen(theirs));
+}
+
 static void compare_number(const char *where, const char *what, double ours, double recorded)
 {
     if (!is_near(ours, recorded)) {
@@ -151,12 +163,13 @@ static void compare_decision(const char *where, const scene *s, const esper_deci
 {
     const char *target = json_string_value(json_array_get(row, 2));
     bool targets = decision->slot >= 0 && decision->op != ESPER_SLOT_OP_GERMINATE;
-    char action[64];
+    char action[64], reason[256];
 
     recorded_name(decision, s->view.topology, action);
     compare_text(where, "action", action, json_string_value(json_array_get(row, 1)));
     compare_text(where, "target", targets ? s->slots[decision->slot].seed : "none", target != NULL ? target : "none");
-    compare_text(where, "reason", decision->text, json_string_value(json_array_get(row, 3)));
+    in_our_words(json_string_value(json_array_get(row, 3)), reason);
+    compare_text(where, "reason", decision->text, reason);
     compare_number(where, "confidence", decision->confidence, number_of(json_array_get(row, 4)));
     check_good(esper_decision_check(decision, s->view.topology));
     if (decision->op == ESPER_SLOT_OP_GERMINATE)
@@ -267,10 +280,10 @@ static void holding(void **state)
         const char   *text;
     } rows[] = {
         {"surely enough", 1.6, 1.1, 2.1, 3, 3, 1, keep, ESPER_REASON_CONTRIBUTES,
-         "Fossilizing: +1.60% contribution, at least +1.10%"},
+         "Fossilizing: +1.60% dependence, at least +1.10%"},
         {"just enough", 1.6, 1.0, 2.1, 3, 3, 1, keep, ESPER_REASON_CONTRIBUTES, NULL},
         {"nearly enough", 1.6, 0.9999, 2.1, 3, 3, 1, wait, ESPER_REASON_UNDECIDED,
-         "Undecided: +1.00% to +2.10% contribution in 3 epochs"},
+         "Undecided: +1.00% to +2.10% dependence in 3 epochs"},
         {"surely not enough", 0.6, 0.3, 0.9, 3, 3, 1, cut, ESPER_REASON_NO_CONTRIBUTION,
          "No improvement in HOLDING (+0.60%, at most +0.90%)"},
         {"might be enough", 0.6, 0.2, 1.0, 3, 3, 1, wait, ESPER_REASON_UNDECIDED, NULL},
@@ -282,15 +295,14 @@ static void holding(void **state)
          "Not proven in 10 epochs of HOLDING (+0.50% to +1.50%)"},
         {"proven late", 1.6, 1.1, 2.1, 12, 12, 1, keep, ESPER_REASON_CONTRIBUTES, NULL},
         {"bounds outweigh ransom", 1.6, 1.1, 2.1, 3, 3, -4, keep, ESPER_REASON_CONTRIBUTES, NULL},
-        {"a bare number", 0.6, unset, unset, 0, 3, 1, keep, ESPER_REASON_CONTRIBUTES,
-         "Fossilizing: +0.60% contribution"},
+        {"a bare number", 0.6, unset, unset, 0, 3, 1, keep, ESPER_REASON_CONTRIBUTES, "Fossilizing: +0.60% dependence"},
         {"a bare number, one bound", 0.6, 0.5, unset, 5, 3, 1, keep, ESPER_REASON_CONTRIBUTES, NULL},
         {"a bare number, too small", 0.5, unset, unset, 0, 3, 1, cut, ESPER_REASON_NO_CONTRIBUTION,
          "No improvement in HOLDING (+0.50%)"},
         {"a bare number, ransom", 0.6, unset, unset, 0, 3, -1, cut, ESPER_REASON_RANSOMWARE, NULL},
         {"unmeasured", unset, unset, unset, 0, 9, 1, wait, ESPER_REASON_UNMEASURED, NULL},
         {"unmeasured for too long", unset, unset, unset, 0, 10, 1, cut, ESPER_REASON_STUCK,
-         "No contribution was measured in 10 epochs of HOLDING"},
+         "No dependence was measured in 10 epochs of HOLDING"},
         {"infinite bounds are none", 0.6, -(double)INFINITY, (double)INFINITY, 5, 3, 1, keep, ESPER_REASON_CONTRIBUTES,
          NULL},
     };

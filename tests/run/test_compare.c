@@ -551,7 +551,7 @@ static void learned_lines_refused(void **state)
 /* Three seeds; heuristic has no result on the last, whose numbers must be in no mean. */
 static esper_compare example(void)
 {
-    esper_compare compare = compare_of("none,heuristic", "gates = permissive\n", 3);
+    esper_compare compare = compare_of("none,heuristic", "gates = permissive\nreward = escrow\n", 3);
     static const double host[] = {40.0, 42.0, 80.0}, grown[] = {45.0, 49.0};
     char name[ESPER_COMPARE_NAME_CHARS];
 
@@ -601,6 +601,32 @@ static void summaries_pair_by_seed(void **state)
         esper_compare_summarise(&compare, line, &summary);
         assert_true(summary.acc.n == 1 && summary.total_reward.n == 0);
     }
+    esper_compare_fini(&compare);
+}
+
+/* By gain a run's return is what it has over `none` on its seed, less the price of its size; of `none` it is 0, and where `none` has
+ * no good result nobody knows. */
+static void returns_by_gain(void **state)
+{
+    esper_compare compare = compare_of("none,heuristic", "reward_weights = size_price=2\n", 2);
+    esper_compare_summary summary;
+
+    (void)state;
+    end_run(&compare, "none-1", 40.0, 3e6, 1000, "");
+    end_run(&compare, "heuristic-1", 49.0, 3e6, 4000, "");
+    break_run(&compare, "none-2", "the governor stopped the run: NaN");
+    end_run(&compare, "heuristic-2", 49.0, 3e6, 4000, "");
+    run_named(&compare, "heuristic-1")->result.total_reward = (double)NAN; /* its store has none */
+    esper_compare_summarise(&compare, 0, &summary);
+    assert_true(summary.total_reward.n == 1 && summary.total_reward.mean == 0.0);
+    esper_compare_summarise(&compare, 1, &summary);
+    assert_int_equal(summary.total_reward.n, 1);
+    check_real(summary.total_reward.mean, 9.0 - 2.0 * 2.0);
+    esper_compare_fini(&compare);
+    compare = compare_of("heuristic", "", 1);
+    end_run(&compare, "heuristic-1", 49.0, 3e6, 4000, "");
+    esper_compare_summarise(&compare, 0, &summary);
+    assert_int_equal(summary.total_reward.n, 0);
     esper_compare_fini(&compare);
 }
 
@@ -708,7 +734,7 @@ static void weights_are_told(void **state)
     make_policy_noted("low.safetensors", "synth", 4, strict, "escrow", "reward_weights = rent_weight=0.1,gamma=0.9\n");
     make_policy_noted("plain.safetensors", "synth", 4, strict, "escrow", "reward_weights =\n");
     make_policy("old.safetensors", "synth", 4, strict, "escrow");
-    compare = compare_of("low.safetensors,plain.safetensors,old.safetensors", "", 1);
+    compare = compare_of("low.safetensors,plain.safetensors,old.safetensors", "reward = escrow\n", 1);
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &plain);
     check_says(&plain, "trained by the reward escrow (weights: rent_weight=0.1,gamma=0.9) with strict gates");
     check_says(&plain, "trained by the reward escrow (weights: the usual ones) with strict gates");
@@ -727,7 +753,7 @@ static void weights_are_told(void **state)
     check_says(&unpaired, "| line | runs | test % | sd | min | max | return | sd | params |"); /* over whom? */
     assert_null(strstr(unpaired.text, "over none"));
     esper_compare_fini(&compare);
-    compare = compare_of("plain.safetensors,none", "", 1);
+    compare = compare_of("plain.safetensors,none", "reward = escrow\n", 1);
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &usual);
     check_says(&usual, "trained by the reward escrow with strict gates");
     check_says(&usual, "on the same seeds, returns by the reward escrow:\n");
@@ -848,6 +874,7 @@ int main(void)
         cmocka_unit_test(names_of_files),
         cmocka_unit_test(learned_lines_refused),
         cmocka_unit_test(summaries_pair_by_seed),
+        cmocka_unit_test(returns_by_gain),
         cmocka_unit_test(the_front),
         cmocka_unit_test(tables_tell_all),
         cmocka_unit_test(weights_are_told),

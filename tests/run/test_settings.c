@@ -85,7 +85,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_seed_lr] = {"0.5", ""},
     [KEY_attribution] = {"20", "attribution = 0\nbatch = 32\nvalid_fraction = 0.2\nepochs = 14\n"},
     [KEY_reward] = {"loss", ""},
-    [KEY_reward_weights] = {"rent_weight=3", ""},
+    [KEY_reward_weights] = {"rent_weight=3", "reward = escrow\n"}, /* a gain is reckoned where there is a twin */
     [KEY_inject] = {"4:host:param:nan", ""},
     [KEY_rounds] = {"1", ""},
     [KEY_envs] = {"1", ""},

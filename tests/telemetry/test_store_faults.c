@@ -281,9 +281,9 @@ static void refuses_what_is_no_store(void **state)
     check_refused("other.sqlite", ESPER_E_FORMAT, "other.sqlite|another program|choose another file");
     fill_store("version.sqlite");
     change("version.sqlite", "PRAGMA user_version = 2"); /* from before the first release */
-    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 2,|versions 3 to 4|move the file away");
+    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 2,|versions 3 to 5|move the file away");
     change("version.sqlite", "PRAGMA user_version = 99");
-    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 99|versions 3 to 4|move the file away");
+    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 99|versions 3 to 5|move the file away");
     assert_int_equal(ask("other.sqlite", "SELECT x FROM t"), 1); /* as it was */
 }
 
