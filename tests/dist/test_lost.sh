@@ -25,7 +25,9 @@ expect_noticed() {
     done
 }
 
-for n in 2 4; do
+every_way() {
+    local n=$1
+
     expect_noticed $n 1 never "rank 1 did not come to a sum within 0.9 s"
     expect_noticed $n 1 stop "rank 1 did not come to a sum within 0.9 s"
     expect_noticed $n 1 exit "rank 1 ended or left the job"
@@ -39,7 +41,23 @@ for n in 2 4; do
     expect_noticed $n 0 close "rank 1 has ended its part of the job"
     expect_noticed $n 0 abort "stopped by request while waiting for rank"
     expect_noticed $n 0 told "stopped by request while waiting for rank"
-done
+}
+
+# With others that wait beside the one that notices: what looks different to them.
+some_ways() {
+    local n=$1
+
+    expect_noticed $n 1 stop "rank 1 did not come to a sum within 0.9 s"
+    expect_noticed $n 1 kill "rank 1 ended or left the job"
+    expect_noticed $n 1 other "rank 1 is at a gather, this one at a sum"
+    expect_noticed $n 1 told "stopped by request in a sum, while rank 1 had not come"
+    expect_noticed $n 0 never "rank 1 did not come within 0.9 s, nor answer"
+    expect_noticed $n 0 close "rank 1 has ended its part of the job"
+    expect_noticed $n 0 told "stopped by request while waiting for rank"
+}
+
+every_way 2
+"${LOST_FOUR:-some_ways}" 4
 
 [ "$n_bad" -eq 0 ] || echo "$n_bad checks failed"
 [ "$n_bad" -eq 0 ]

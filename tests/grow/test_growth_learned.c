@@ -9,7 +9,7 @@
 #include "engine/helpers.h"
 
 #define GROWING                                                                                            \
-    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 5\nlength = epochs\nepochs = 24\n" \
+    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 2\nlength = epochs\nepochs = 24\n" \
     "snapshot_every = 3\nprogress = none\n"
 
 static const char path[] = "best.safetensors";
@@ -195,7 +195,7 @@ static void resumed_is_unbroken(void **state)
     uint64_t live = live_blocks();
 
     (void)state;
-    check_one_run("", (int[]){62, 5, 23, 0}, "plain");
+    check_one_run("", (int[]){25, 2, 9, 0}, "plain");
     assert_int_equal(live_blocks(), live);
 }
 
@@ -203,7 +203,7 @@ static void resumed_is_unbroken(void **state)
 static void rolled_back_is_unbroken(void **state)
 {
     (void)state;
-    check_one_run("inject = 37:host:param:nan\n", (int[]){40, 46, 0}, "drill");
+    check_one_run("inject = 15:host:param:nan\n", (int[]){16, 20, 0}, "drill");
     check_says("drill-unbroken", ESPER_RUN_EVENTS, "\"event\":\"rolled_back\"", true);
 }
 
@@ -256,7 +256,7 @@ static void tells_of_other_settings(void **state)
     check_good(grow(&config, NULL, -1, NULL, &result));
     check_says("all", ESPER_RUN_EVENTS,
                "the policy was trained with permissive gates, and here they are strict, as asked for; with batch = 8, "
-               "here 4; with max_steps = 5, here 3; with lr = 0.05, here 0.25; with embargo = ",
+               "here 4; with max_steps = 2, here 3; with lr = 0.05, here 0.25; with embargo = ",
                true);
     check_says("all", ESPER_RUN_EVENTS, "; with 2 more settings that are others here\"", true);
 }
@@ -312,7 +312,7 @@ static void resumes_by_the_same_policy(void **state)
     config = grown_config("epochs = 6\n", "whole");
     check_good(grow(&config, NULL, -1, NULL, &unbroken));
     config = grown_config("epochs = 6\n", "halves");
-    check_good(grow(&config, NULL, 12, NULL, &result));
+    check_good(grow(&config, NULL, 5, NULL, &result));
     save_policy(path, &identity, 22);
     esper_config_init(&config);
     check_fails(grow(&config, "halves", -1, NULL, &result), ESPER_E_CONFIG,

@@ -1,4 +1,4 @@
-/* ctest: timeout=300 cost=42 labels=noasan */
+/* ctest: timeout=300 cost=30 labels=noasan */
 /* Networks that have grown, exported by the program itself and compared in PyTorch: every blueprint in both hosts, kept,
  * on probation, partly blended in by each operator, in training, on its way out, and not yet or no longer there.
  *
@@ -247,7 +247,7 @@ static void grow_case(const family *host, const esper_blueprint *blueprint, int 
     (void)!system("rm -rf run");
     snprintf(
         arguments, sizeof(arguments),
-        "grow %s %s --threads 1 --epochs %d --length epochs --max-steps 3 --gates permissive --policy scripted --decisions script.txt "
+        "grow %s %s --threads 1 --epochs %d --length epochs --max-steps 2 --gates permissive --policy scripted --decisions script.txt "
         "--run-dir run --progress none",
         host->task, host->flags, N_EPOCHS);
     esper(arguments);
