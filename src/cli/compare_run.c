@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -22,7 +23,7 @@
 #include "ui/terminal.h"
 #include "ui/text.h"
 
-enum { NAP_MS = 20, MAX_LOG_BYTES = 1 << 26, NOT_STARTED = 127 };
+enum { NAP_MS = 20, LEAVING_MS = 30000, MAX_LOG_BYTES = 1 << 26, NOT_STARTED = 127 };
 
 typedef struct child {
     pid_t              pid; /* 0 = the place is free */
@@ -77,9 +78,10 @@ static bool is_there(const char *dir, const char *name)
 /* Removes what a run wrote, and nothing else: it begins anew. */
 static void clear_run(const char *dir)
 {
-    static const char *const files[] = {ESPER_RUN_CONFIG,       ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,
-                                        ESPER_RUN_CHECKPOINT,   ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal",
-                                        ESPER_RUN_STORE "-shm", ESPER_RUN_REPORT, NULL};
+    static const char *const files[] = {ESPER_RUN_CONFIG,       ESPER_RUN_EVENTS,       ESPER_RUN_DECISIONS,
+                                        ESPER_RUN_CHECKPOINT,   ESPER_RUN_SOUND,        ESPER_RUN_STORE,
+                                        ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm", ESPER_RUN_REPORT,
+                                        NULL};
     char path[ESPER_PATH_CHARS];
 
     for (int i = 0; files[i] != NULL; i++)
@@ -252,6 +254,20 @@ static esper_status check_policy(const fleet *self, const esper_compare_run *run
         run_dir, line->file, run->result.policy, hash);
 }
 
+/* A comparison that was killed may have left a run that is on its way out: asked to stop, it saves. It has its directory until then,
+ * and what it leaves there is what we go on from. */
+static void await_leaving(const char *dir)
+{
+    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000L};
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    for (int ms = 0; fd >= 0 && ms < LEAVING_MS && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+         ms += NAP_MS)
+        nanosleep(&nap, NULL);
+    if (fd >= 0)
+        close(fd); /* and with it the lock, which is the run's to take */
+}
+
 /* A run whose turn has come: its result is there already, or it goes on, or it begins. */
 static esper_status take_up(fleet *self, esper_compare_run *run)
 {
@@ -261,6 +277,7 @@ static esper_status take_up(fleet *self, esper_compare_run *run)
     bool resume;
 
     ESPER_TRY(configure(self, run, &config));
+    await_leaving(config.run_dir);
     status = esper_compare_read(config.run_dir, &config, &run->result);
     if (status == ESPER_E_CONFIG || status == ESPER_E_NOMEM)
         return status;

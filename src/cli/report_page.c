@@ -14,7 +14,7 @@ static esper_status check_out(const char *dir, const char *out)
 {
     static const char *const kept[] = {ESPER_RUN_STORE, ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm",
                                        ESPER_RUN_CONFIG, ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,
-                                       ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY};
+                                       ESPER_RUN_CHECKPOINT, ESPER_RUN_SOUND, ESPER_RUN_POLICY};
     char path[ESPER_PATH_CHARS];
     struct stat a, b;
 

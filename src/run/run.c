@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -28,6 +29,30 @@ static bool is_lost(const run *self)
     return !isfinite(self->network->tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
 
+/* The governor has seen something and not judged it yet: the snapshots by which it may go back from here are older than this state. A
+ * run that is left so is resumed as if it had been killed, from the last checkpoint that is not in doubt, and comes here again. Where
+ * there are none on the way that would be from its very beginning: then from here. */
+static bool is_in_doubt(const run *self)
+{
+    esper_governor_reading reading = esper_guarded_reading(self->network);
+
+    return reading.pending && !reading.faulted && self->base.config.checkpoint_every > 0;
+}
+
+/* A file that cannot be linked is only missed by who goes back behind it. */
+static esper_status write_checkpoint(run *self)
+{
+    bool in_doubt = is_in_doubt(self);
+
+    esper_store_catch_up(self->base.store);
+    if (in_doubt)
+        (void)link(self->checkpoint, self->sound);
+    ESPER_TRY(esper_checkpoint_save(self->network, self->checkpoint));
+    if (!in_doubt)
+        unlink(self->sound);
+    return ESPER_OK;
+}
+
 /* Weights that are lost do not take the place of sound ones. */
 static esper_status save(run *self)
 {
@@ -43,10 +68,8 @@ static esper_status save(run *self)
     ESPER_TRY(esper_ranks_any(&self->base.ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    if (self->base.writes) {
-        esper_store_catch_up(self->base.store);
-        status = esper_checkpoint_save(self->network, self->checkpoint);
-    }
+    if (self->base.writes)
+        status = write_checkpoint(self);
     if (self->base.writes && status == ESPER_OK) {
         fact.checkpoint_saved.path = self->checkpoint;
         fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;

@@ -116,7 +116,7 @@ static bool is_unbegun(const char *dir)
 /* Everything that a run writes under a name of its own: first what is written in place, then what is replaced as a whole. */
 static const char *const written[] = {
     ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,  ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm",
-    ESPER_RUN_CONFIG, ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY, ESPER_RUN_REPORT,
+    ESPER_RUN_CONFIG, ESPER_RUN_CHECKPOINT, ESPER_RUN_SOUND,  ESPER_RUN_POLICY,       ESPER_RUN_REPORT,
 };
 
 enum { N_IN_PLACE = 5, N_WRITTEN = sizeof(written) / sizeof(written[0]) };
@@ -208,14 +208,15 @@ static esper_status lock(const char *dir, int *fd_out)
     return ESPER_OK;
 }
 
-/* What a run that never began has left would stand before the first word of the one that does. */
+/* What a run that never began has left would stand before the first word of the one that does. The events, by which it is known for
+ * a run, go last: whoever is killed in between can begin anew, too. */
 static void clear_unbegun(const char *dir)
 {
     int n = is_unbegun(dir) ? N_IN_PLACE : 0;
     char path[ESPER_PATH_CHARS];
 
-    for (int i = 0; i < n; i++)
-        if (esper_run_path(dir, written[i], path) == ESPER_OK)
+    while (--n >= 0)
+        if (esper_run_path(dir, written[n], path) == ESPER_OK)
             unlink(path);
 }
 

@@ -15,6 +15,7 @@ enum { ESPER_PATH_CHARS = 1200 };
 #define ESPER_RUN_EVENTS     "events.jsonl"
 #define ESPER_RUN_DECISIONS  "decisions.jsonl"
 #define ESPER_RUN_CHECKPOINT "last.safetensors"
+#define ESPER_RUN_SOUND      "sound.safetensors" /* while the checkpoint is of a state in doubt: the last one that is not */
 #define ESPER_RUN_STORE      "store.sqlite"
 #define ESPER_RUN_POLICY     "policy.safetensors" /* of a run that learns: policy and checkpoint */
 #define ESPER_RUN_REPORT     "report.html"

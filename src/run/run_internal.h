@@ -14,7 +14,7 @@ typedef struct run {
     esper_growth         *growth;  /* NULL: the network stays as it is */
     esper_bus             bus;
     esper_run_result      result;
-    char                  checkpoint[ESPER_PATH_CHARS];
+    char                  checkpoint[ESPER_PATH_CHARS], sound[ESPER_PATH_CHARS];
     char                  resumed_from[ESPER_PATH_CHARS];
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/atomic_file.h"
 #include "base/file.h"
@@ -310,6 +311,7 @@ static esper_status open_records(run *self)
 
     if (self->desc->replay == NULL) {
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
+        ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_SOUND, self->sound));
         ESPER_TRY(run_base_begin_dir(&self->base));
     }
     assert(self->desc->replay == NULL || !self->base.writes);
@@ -332,6 +334,19 @@ static esper_status open_records(run *self)
     return esper_growth_attach(self->growth, &records);
 }
 
+/* Of a run that was left in doubt: its last checkpoint that is not. */
+static esper_status prefer_sound(char path[ESPER_PATH_CHARS])
+{
+    char dir[ESPER_PATH_CHARS], sound[ESPER_PATH_CHARS];
+    struct stat info;
+
+    esper_run_dir_of(path, dir);
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_SOUND, sound));
+    if (lstat(sound, &info) == 0 && S_ISREG(info.st_mode))
+        memcpy(path, sound, sizeof(sound));
+    return ESPER_OK;
+}
+
 esper_status run_open(run *self)
 {
     const char *from = NULL;
@@ -339,6 +354,8 @@ esper_status run_open(run *self)
 
     if (self->desc->resume != NULL) {
         ESPER_TRY(esper_run_checkpoint_find(self->desc->resume, path));
+        if (strcmp(path, self->desc->resume) != 0) /* else that very file is wanted */
+            ESPER_TRY(prefer_sound(path));
         ESPER_TRY(resume(self, path));
         from = path;
     } else {

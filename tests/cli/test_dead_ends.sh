@@ -61,6 +61,20 @@ esper train --resume t --progress none
 expect_code 0
 expect_words out "test      loss"
 
+# A comparison that is killed: the same command goes on at once, whatever its runs were doing, and ends as if nothing had been.
+compare=(compare synth "${small[@]}" --max-steps 20 --epochs 6 --policies none,random --seeds 1 --jobs 2 --json)
+results() { grep '^{"line"' out.txt | sed 's/"seconds":[^,]*,//' | sort; }
+esper "${compare[@]}" --dir unbroken
+expect_code 0
+wanted=$(results)
+for ready in '[ -e c/none-1/config.ini ]' '[ -e c/none-1/last.safetensors ]' 'grep -q epoch_ended c/random-1/events.jsonl'; do
+    break_off KILL "$ready" c "${compare[@]}" --dir c
+    expect_code 137
+    esper "${compare[@]}" --dir c
+    expect_code 0
+    expect_equal "results after a kill when $ready" "$(results)" "$wanted"
+done
+
 command -v python3 >/dev/null || finish
 longer=(grow --resume r --epochs 3 --progress none)
 

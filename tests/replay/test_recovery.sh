@@ -15,4 +15,19 @@ for faults in 24:host:param:nan,25:host:param:nan 23:host:moment:inf,24:host:par
     esper replay broken --progress none
     expect_code 0
 done
+
+# Left in doubt: a gradient of the last step was bad, so that no snapshot is taken where the next epoch begins. It goes on from the
+# checkpoint before. Entries say which share of the run was spent, and this one was to be shorter.
+in_doubt=(--length epochs --inject 23:host:grad:nan,24:host:param:nan)
+entries() { tail -n +2 "$1/decisions.jsonl" | sed 's/"share":[^,]*,//'; }
+make_whole "${in_doubt[@]}"
+rm -rf broken
+esper grow synth "${flags[@]}" "${in_doubt[@]}" --epochs 4 --run-dir broken
+expect_code 0
+expect_equal "checkpoints" "$(cd broken && echo *.safetensors)" "last.safetensors sound.safetensors"
+esper grow --resume broken --epochs 9 --progress none
+expect_code 0
+expect_equal "left in doubt: checkpoints" "$(cd broken && echo *.safetensors)" last.safetensors
+expect_equal "left in doubt: weights" "$(hash_of broken)" "$(hash_of whole)"
+expect_equal "left in doubt: decision log" "$(diff <(entries whole) <(entries broken) | head -5)" ""
 finish

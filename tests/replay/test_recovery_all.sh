@@ -19,12 +19,13 @@ n_equal=0
 
 # Runs the program and kills it a moment after its log has so many words of the governor's, unless it is done before.
 kill_at_word() { # WORDS ARGUMENTS
-    local words=$1 pid
+    local words=$1 pid said=0
     shift
     "$ESPER" "$@" >out.txt 2>err.txt </dev/null &
     pid=$!
-    while kill -0 $pid 2>/dev/null && [ "$(grep -cs '"source":"governor"' broken/decisions.jsonl)" -lt "$words" ]; do
+    while kill -0 $pid 2>/dev/null && [ "${said:-0}" -lt "$words" ]; do
         sleep 0.002
+        said=$(grep -cs '"source":"governor"' broken/decisions.jsonl)
     done
     sleep 0.0$((RANDOM % 90 + 10))
     kill -KILL $pid 2>/dev/null

@@ -277,7 +277,7 @@ static void stops_in_validation(void **state)
     }
 }
 
-/* All epochs are saved, and there is nothing to resume: the test is left to `esper eval`. */
+/* All epochs are saved, and only the test is left: resumed, it is made; once. */
 static void stops_in_test(void **state)
 {
     esper_run_result part = stop_evaluation("tested", EPOCHS + 1), end;
@@ -288,6 +288,10 @@ static void stops_in_test(void **state)
     assert_int_equal(part.cursor.epoch, EPOCHS);
     assert_int_equal(part.last.epoch, EPOCHS);
     assert_true(isnan(part.acc_test));
+    check_good(run_steps(NULL, &nothing, "tested", -1, &end));
+    assert_false(end.stopped);
+    assert_int_equal(end.weight_hash, part.weight_hash);
+    assert_true(end.acc_test >= 0.0);
     check_fails(run_steps(NULL, &nothing, "tested", -1, &end), ESPER_E_STATE, "3 epochs|esper eval");
 }
 
