@@ -11,6 +11,7 @@
 #include "cli/job.h"
 #include "cli/report_page.h"
 #include "policy/policy.h"
+#include "policy/reward.h"
 #include "run/run.h"
 #include "ui/grow_observer.h"
 #include "ui/terminal.h"
@@ -50,9 +51,10 @@ static esper_status close_run(const esper_job *job, const char *run_dir, const e
         printf("\n");
     ESPER_TRY(esper_grow_closing_print(run_dir, result));
     printf("\n");
+    if ((is_asked(job->config, "reward") || is_asked(job->config, "reward_weights")) &&
+        (result != NULL || strcmp(job->config->reward, esper_reward_mode_name(ESPER_REWARD_GAIN)) == 0))
+        esper_grow_closing_return(run_dir, job->config, result != NULL ? result->total_reward : (double)NAN);
     if (result != NULL) {
-        if (is_asked(job->config, "reward") || is_asked(job->config, "reward_weights"))
-            esper_grow_closing_return(run_dir, job->config, result->total_reward);
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         esper_job_report_guard(result);
         if (result->n_faults_left > 0)

@@ -122,7 +122,7 @@ static void print_gain(const char *store, const esper_config *config)
         total = esper_reward_gain_return(&reward, points, count_of(run.params), count_of(control.params));
     }
     if (!isfinite(total)) {
-        printf("return    not known: gain is held against the same host without growth; --static-control trains it\n");
+        printf("return    not known: gain is held against the host alone, which --static-control trains\n");
         return;
     }
     printf("return    %+.2f\n", total);

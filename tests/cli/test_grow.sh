@@ -48,15 +48,17 @@ expect_words page "conv_light" "static" "</html>"
 esper grow --resume grown --static-control --progress none # all of it is done: it is shown again
 expect_code 0
 expect_words out "static host    grown host" "fossilized 18"
-esper grow synth --resume grown --static-control --progress none
+esper grow synth --resume grown --static-control --progress none --reward gain
 expect_code 0
+expect_words out "return    " "points of test accuracy over the static control" " parameters, and not "
 esper grow --resume grown
 expect_code 1
 expect_words err "has had 20 epochs" "--epochs N"
 
 # ---- what is shown on the way
-esper grow synth "${scripted[@]}" --run-dir shown --progress plain
+esper grow synth "${scripted[@]}" --run-dir shown --progress plain --reward gain
 expect_code 0
+expect_words out "return    not known: gain is held against the host alone"
 expect_equal "weights do not depend on who watches" "$(weights_of)" "$hash"
 expect_words out "growth    4 slots from r0c0 to r1c1; scripted decides, permissive gates" " 20/20 " \
     "r0c0 conv_light germinated, 156 parameters" "r0c0 conv_light passed G2 to blending" \
