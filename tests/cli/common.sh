@@ -14,6 +14,11 @@ export LC_ALL=C
 small=(--threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 5 --epochs 2)
 small_text=(--threads 1 --batch 4 --layers 2 --width 8 --heads 2 --context 8 --max-steps 5 --epochs 2)
 
+# Under a sanitizer a script does less of the same, as test programs do (tests/support/effort.h).
+is_brief() {
+    [ -z "${ESPER_TEST_FULL:-}" ] && "$ESPER" --version | grep -q sanitizers
+}
+
 bad() {
     n_bad=$((n_bad + 1))
     printf 'FAILED: %s\n' "$1"

@@ -36,6 +36,8 @@ expect_code 2
 expect_words err "no command is called 'trian'" "did you mean 'train'"
 
 # ---- each flag that a command's help names is taken, and only asks for its value
+brief=no
+is_brief && brief=yes # one start of the program for each flag: some commands have a hundred
 for command in $commands; do
     esper "$command" --help
     expect_code 0
@@ -45,6 +47,7 @@ for command in $commands; do
     expect_equal "esper $command -h" "$out" "$help"
     esper help "$command"
     expect_equal "esper help $command" "$out" "$help"
+    case "$brief $command" in "yes grow" | "yes learn" | "yes train" | "yes compare") continue ;; esac
     for flag in $(grep -oE '(^|[ (])--[a-z][a-z0-9-]*' <<<"$help" | tr -d ' (' | sort -u); do
         case $flag in
         --no-*) esper "$command" --help "$flag" ;; # --help with it, so that nothing is run

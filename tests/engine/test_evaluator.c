@@ -11,9 +11,9 @@
 
 /* A batch that divides neither the split nor the blocks of 16 samples that lanes work in. */
 #define EVAL_CNN \
-    "threads = 1\nbatch = 21\nchannels = 4\nblocks = 2\nmax_steps = 40\nlr = 0.1\nepochs = 1\nvalid_fraction = 0.05\n"
+    "threads = 1\nbatch = 21\nchannels = 4\nblocks = 2\nmax_steps = 12\nlr = 0.1\nepochs = 1\nvalid_fraction = 0.05\n"
 #define EVAL_TEXT \
-    "threads = 1\nbatch = 5\nlayers = 4\nwidth = 16\nheads = 2\ncontext = 12\nsegments = 2\nmax_steps = 30\nlr = 0.02\n" \
+    "threads = 1\nbatch = 5\nlayers = 4\nwidth = 16\nheads = 2\ncontext = 12\nsegments = 2\nmax_steps = 10\nlr = 0.02\n" \
     "valid_fraction = 0.05\n"
 
 enum { MAX_SAMPLES = 4096, MAX_VARIANTS = ESPER_MAX_COALITIONS };

@@ -6,14 +6,16 @@
 
 # ---------------------------------------------------------------------------- the same losses on any number of ranks
 
+n_losses=${RANKS_LOSSES:-30} n_traffic=${RANKS_TRAFFIC:-300} # more of them: test_ranks_all.sh
+
 # An epoch of one step has that step's loss. At a rate at which training does not magnify the last bits. Validation, which
 # none of this looks at, is kept short.
 for n in 1 2 3 4; do
-    on_ranks $n train synth --epochs 100 --max-steps 1 --optimizer adamw --lr 3e-4 --sync-norm --checkpoint-every 0 \
+    on_ranks $n train synth --epochs $n_losses --max-steps 1 --optimizer adamw --lr 3e-4 --sync-norm --checkpoint-every 0 \
         --valid-fraction 0.01 --run-dir sync-$n --progress none
     expect_code 0
     losses_of sync-$n >sync-$n.txt
-    expect_close sync-1.txt sync-$n.txt 100 1e-4
+    expect_close sync-1.txt sync-$n.txt $n_losses 1e-4
 done
 
 # Whole blocks of sixteen samples on a power of two of ranks: the same bits, at whatever rate.
@@ -26,7 +28,7 @@ for n in 1 2 4; do
 done
 
 # Without it norms are each rank's own: another network, but one for all ranks.
-on_ranks 3 train synth --epochs 2 --batch 32 --run-dir own-norm --progress none
+on_ranks 3 train synth --epochs 2 --max-steps 5 --batch 32 --run-dir own-norm --progress none
 expect_code 0
 expect_words out "accuracy"
 
@@ -78,7 +80,7 @@ echo $$ >>pids.txt
 while read -r line; do echo "{$(grep -o '"epoch":[0-9]*' <<<"$line" | head -1),\"op\":\"wait\"}"; done
 END
 chmod +x policy.sh
-on_ranks 3 grow synth --epochs 16 --max-steps 6 --batch 24 --lr 0.001 --attribution 5 --policy-cmd ./policy.sh --progress none --run-dir by-program
+on_ranks 3 grow synth --epochs 6 --max-steps 2 --batch 24 --lr 0.001 --attribution 5 --policy-cmd ./policy.sh --progress none --run-dir by-program
 expect_code 0
 expect_equal "programs started" "$(wc -l <pids.txt)" 1
 
@@ -167,12 +169,12 @@ on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir blocke
 expect_words err "config.ini" "another rank had to stop"
 expect_equal "checkpoints there" "$(ls blocked | grep -c safetensors)" 0
 
-# The whole trainer without its arithmetic: a thousand epochs of random lifecycles, agreed upon after each.
-on_ranks 4 grow synth --backend null --policy random --gates permissive --length epochs --epochs 1000 --max-steps 1 --batch 64 \
+# The whole trainer without its arithmetic: hundreds of epochs of random lifecycles, agreed upon after each.
+on_ranks 4 grow synth --backend null --policy random --gates permissive --length epochs --epochs $n_traffic --max-steps 1 --batch 64 \
     --checkpoint-every 0 --progress none --run-dir traffic
 expect_code 0
-expect_equal "epochs of traffic" "$(grep -c '"epoch_ended"' traffic/events.jsonl)" 1000
-[ "$(grep -c '"accepted":1' traffic/events.jsonl)" -gt 500 ] || bad "$last" "few decisions were accepted"
+expect_equal "epochs of traffic" "$(grep -c '"epoch_ended"' traffic/events.jsonl)" $n_traffic
+[ "$(grep -c '"accepted":1' traffic/events.jsonl)" -gt $((n_traffic / 2)) ] || bad "$last" "few decisions were accepted"
 
 # A budget of FLOPs is that of all ranks together, and all end where it is spent: in the middle of an epoch, on any number of them.
 cursor_of() { "$ESPER" inspect "$1" | sed -n 's/^cursor *//p'; }

@@ -152,7 +152,7 @@ static void waits_are_few(void **state)
 static void each_goes_its_own_way(void **state)
 {
     (void)state;
-    run_sequences(1, effort(60, 30), 2);
+    run_sequences(1, effort(30, 8), 2);
 }
 
 int main(void)

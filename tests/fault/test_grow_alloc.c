@@ -14,7 +14,8 @@
     "16 r0c0 advance\n17 r0c0 set_alpha_target target=0.5 speed=2\n20 r0c0 prune\n"                     \
     "21 r0c1 germinate blueprint=conv_light tempo=1\n22 r0c1 advance\n"
 
-enum { LAST_EPOCH = 24 };
+/* From the fourth epoch to the eleventh the seed learns aside, and each is like the third. */
+enum { LAST_EPOCH = 24, QUIET_FROM = 4, QUIET_TO = 11 };
 
 static esper_status try_open(garden *g)
 {
@@ -34,7 +35,8 @@ static void opens_or_leaves_nothing(void **state)
     write_file("script.txt", LIFE);
     g->config = config_of("synth", GROWING, "policy = scripted\ndecisions = script.txt\n");
     do {
-        esper_mem_fail_at(++nth);
+        nth += (uint64_t)effort(1, 3);
+        esper_mem_fail_at(nth);
         status = try_open(g);
         esper_mem_fail_at(0);
         if (status != ESPER_OK && status != ESPER_E_NOMEM)
@@ -115,21 +117,26 @@ static void fails_whole_or_not_at_all(void **state)
     static const char *const incubations[] = {"incubation = aside\n", "incubation = straight\n"};
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < effort(2, 1); i++) {
         garden *hard = calloc(1, sizeof(*hard)), *easy = calloc(1, sizeof(*easy));
         uint64_t n_validate = 0, n_end = 0;
 
         garden_open(hard, incubations[i], LIFE, NULL);
         garden_open(easy, incubations[i], LIFE, NULL);
         while (hard->network->cursor.epoch < LAST_EPOCH) {
+            uint32_t epoch = hard->network->cursor.epoch + 1;
             esper_tally valid;
 
+            check_good(try_epoch(easy));
+            if (epoch >= QUIET_FROM && epoch <= QUIET_TO) {
+                check_good(try_epoch(hard));
+                continue;
+            }
             train_epoch(hard);
             n_validate += validate_hard(hard, &valid);
             hard->last = measure_epoch(hard);
             n_end += end_hard(hard);
             esper_network_next_epoch(hard->network);
-            check_good(try_epoch(easy));
             if (hash_all(hard) != hash_all(easy))
                 fail_msg("after epoch %u the two differ", hard->network->cursor.epoch);
         }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=300 cost=6 labels=golden
+# ctest: timeout=300 cost=6 labels=golden,noasan
 # Every program that reads recorded vectors, with other recordings than the one it was written with:
 #   - a folder that is not there is an error, and so is a test that reads without the label;
 #   - halves of the whole set (ESPER_GOLDEN), their lines doubled and in another order, and half of the nets: all pass.

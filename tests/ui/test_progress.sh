@@ -6,7 +6,7 @@
 escape=$'\033'
 # An epoch must take longer than the tenth of a second between two bars on any machine: ref is never made fast.
 steps=50
-"$ESPER" --version | grep -q sanitizers && steps=10
+is_brief && steps=10
 flags=(--backend ref --threads 1 --batch 32 --channels 4 --max-steps $steps --epochs 2)
 
 # ---- no terminal: lines, no control characters

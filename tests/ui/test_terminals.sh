@@ -42,8 +42,15 @@ expect_width() { # COLUMNS [EXPRESSION]
 
 # ---- escapes, and characters
 n=0
-for settings in "TERM=dumb LANG=C" "LANG=C" "TERM=xterm LANG=C" "TERM=dumb LANG=C.UTF-8" "LANG=C.UTF-8" "TERM= LANG=C" \
-    "TERM=xterm LANG=C.UTF-8" "TERM=xterm NO_COLOR=1 LANG=C"; do
+all_settings=("TERM=dumb LANG=C" "TERM=xterm LANG=C.UTF-8" "LANG=C" "TERM=xterm LANG=C" "TERM=dumb LANG=C.UTF-8" "LANG=C.UTF-8"
+    "TERM= LANG=C" "TERM=xterm NO_COLOR=1 LANG=C")
+topics=("" backends ops tasks blueprints features rewards "config synth" "config synth --all" "config synth_text --learn --all"
+    "net synth" "plan synth" "plan synth --time")
+commands=("" grow learn train eval inspect export report replay compare info bench)
+if is_brief; then
+    all_settings=("${all_settings[@]:0:2}") topics=("config synth" "plan synth --time") commands=(grow)
+fi
+for settings in "${all_settings[@]}"; do
     n=$((n + 1))
     # shellcheck disable=SC2086
     on_terminal "$settings" 24 80 "${grow[@]}" --run-dir "$dir $n"
@@ -146,8 +153,7 @@ expect_equal "$last: the warning, then the view" "$(tr -d '\r' <out.txt | grep -
     $'warning\nview'
 
 # ---- in LANG=C nothing that informs is beyond ASCII, and nothing is wider than the terminal
-for topic in "" backends ops tasks blueprints features rewards "config synth" "config synth --all" "config synth_text --learn --all" "net synth" "plan synth" \
-    "plan synth --time"; do
+for topic in "${topics[@]}"; do
     # shellcheck disable=SC2086
     on_terminal "TERM=xterm LANG=C" 24 80 info $topic
     expect_code 0
@@ -159,7 +165,7 @@ on_terminal "TERM=xterm LANG=C.UTF-8" 24 80 info tasks
 expect_words out $'\342\234\223 synth'
 on_terminal "TERM=xterm LANG=C" 24 80 info tasks
 expect_words out "+ synth"
-for command in "" grow learn train eval inspect export report replay compare info bench; do
+for command in "${commands[@]}"; do
     # shellcheck disable=SC2086
     on_terminal "TERM=xterm LANG=C" 24 80 $command --help
     expect_code 0
