@@ -200,7 +200,8 @@ esper_status esper_network_read(esper_network *network)
         network->tally.correct += (uint64_t)sums.correct;
         count_samples(network, network->rows[row].n_total, &network->tally);
     }
-    network->grad_norm = esper_optim_norm(network->optim, 0, 0);
+    if (n_good > 0) /* else it stays that of the last step, which may have been another process's */
+        network->grad_norm = esper_optim_norm(network->optim, 0, 0);
     if (n_good < n_rows) { /* steps from there on were skipped: the network stands where it did before them */
         esper_optim_untake(network->optim, 0, (uint32_t)(n_rows - n_good));
         network->cursor = network->rows[n_good].cursor;

@@ -216,7 +216,10 @@ static void skip_at_an_epochs_end_is_over(void **state)
     self->bad_grads_from = 7;
     self->bad_grads_to = 8;
     steps(self, 7);
+    check_good(esper_network_read(self->network));
+    self->network->grad_norm = 7.0; /* as if a checkpoint had said so */
     expect(step(self), ESPER_GOVERNOR_SKIP, 0);
+    assert_true(self->network->grad_norm == 7.0); /* the last step's, still */
     assert_int_equal(self->network->cursor.batch, 8);
     expect(judge(self, 1.0), ESPER_GOVERNOR_GO, 0);
     assert_int_equal(self->network->detour.n_passed, 1);
