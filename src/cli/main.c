@@ -1,6 +1,7 @@
 /* esper: the command line. Finds the subcommand and hands over. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,8 +299,20 @@ static void mind_characters(void)
     esper_shell_keep_ascii(!utf8);
 }
 
+/* A standard descriptor that is closed would be the number of the next file that is opened, and what is printed would go into
+ * it: a log, a checkpoint. Where even this fails there is nowhere to say so. */
+static bool open_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* it gives the lowest that is free */
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!open_descriptors())
+        return ESPER_EXIT_FAILED;
     mind_characters();
     if (argc > 0)
         program = argv[0];

@@ -35,6 +35,9 @@ static const double JOIN_SECONDS = 60.0;
 enum {
     WATCH_NS = 1000000,     /* between looks whether the helper is done, */
     LOOK_NS = 50000000,     /* and whether all are there */
+    /* A rank that was stopped, and that the launcher wakes to end it, may be about to greet the launcher: if it is gone before that is
+     * answered, Open MPI's mpirun now and then waits for it for ever. */
+    GREETING_NS = 500000000,
     SILENT_NS = 1000000000, /* a rank that has not moved for so long is stopped; half the deadline where that is less */
 };
 
@@ -335,6 +338,7 @@ static esper_status open_mpi(const esper_comm_start *start, esper_comm_link **li
     status = watch(mpi, has_done_its_work, ESPER_ROSTER_JOINING, mpi->began, mpi->join_ns, start->why);
     if (status != ESPER_OK) {
         esper_roster_sign(&mpi->roster, ESPER_ROSTER_LEFT);
+        nanosleep(&(struct timespec){.tv_nsec = GREETING_NS}, NULL);
         return status; /* the helper is stuck with all of it */
     }
     if (mpi->joined != ESPER_OK) {
