@@ -64,7 +64,7 @@ help:
 	@echo "make run        install what is missing, build, grow a network on Fashion-MNIST before your eyes, and compare it"
 	@echo "                with its fixed host; ARGS=\"...\" goes to the program"
 	@echo "make test       install what is missing, build and run all tests: plain, under the address, undefined-behaviour"
-	@echo "                and thread sanitizers, and ten seconds of fuzzing for each parser; WERROR=ON as in CI"
+	@echo "                and thread sanitizers, and some seconds of fuzzing for each parser; WERROR=ON as in CI"
 	@echo "make soak       the long tests, tests at full size under the sanitizers, and longer fuzzing"
 	@echo "make bench      figures of this machine, as JSON lines"
 	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"

@@ -9,12 +9,13 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "policy/child.h"
+#include "policy/command.h"
 #include "policy/mask.h"
 #include "policy/policy.h"
 
 enum {
     PROTOCOL = 1,
-    MEMORY_CHARS = 16384, /* of the program's memory, terminator included */
+    MEMORY_CHARS = ESPER_COMMAND_MEMORY_CHARS,
     VIEW_CHARS = 4096,    /* of a view as JSON, without its slots and the memory */
     SLOT_CHARS = 2048,
     EXCERPT_CHARS = 48,
@@ -167,13 +168,32 @@ static esper_status read_answer(json_t *answer, const esper_policy_view *view, e
     return status == ESPER_E_ARG ? ESPER_E_FORMAT : status;
 }
 
-static esper_status ask(command *policy, const esper_policy_view *view, esper_decision *decision_out)
+esper_status esper_command_take_answer(const char *line, size_t bytes, const esper_policy_view *view,
+                                       esper_decision *decision_out, char memory[ESPER_COMMAND_MEMORY_CHARS],
+                                       bool *remembers_out)
 {
     esper_decision decision;
-    esper_status status;
-    const char *line = NULL;
-    const json_t *memory;
     json_t *answer = NULL;
+    const json_t *said;
+    esper_status status;
+
+    ESPER_TRY(parse(line, bytes, &answer));
+    status = read_answer(answer, view, &decision);
+    said = json_object_get(answer, "memory");
+    if (status == ESPER_OK && json_is_string(said)) { /* kept until the program says otherwise */
+        memset(memory, 0, MEMORY_CHARS);
+        memcpy(memory, json_string_value(said), json_string_length(said));
+        *remembers_out = true;
+    }
+    if (status == ESPER_OK)
+        *decision_out = decision;
+    json_decref(answer);
+    return status;
+}
+
+static esper_status ask(command *policy, const esper_policy_view *view, esper_decision *decision_out)
+{
+    const char *line = NULL;
     size_t n_line = 0;
     esper_json json;
 
@@ -191,18 +211,7 @@ static esper_status ask(command *policy, const esper_policy_view *view, esper_de
     assert(json.used < policy->n_question);
     policy->question[json.used] = '\n';
     ESPER_TRY(esper_child_ask(policy->child, policy->question, json.used + 1, policy->deadline_ms, &line, &n_line));
-    ESPER_TRY(parse(line, n_line, &answer));
-    status = read_answer(answer, view, &decision);
-    memory = json_object_get(answer, "memory");
-    if (status == ESPER_OK && json_is_string(memory)) { /* kept until the program says otherwise */
-        memset(policy->memory, 0, sizeof(policy->memory));
-        memcpy(policy->memory, json_string_value(memory), json_string_length(memory));
-        policy->has_memory = true;
-    }
-    if (status == ESPER_OK)
-        *decision_out = decision;
-    json_decref(answer);
-    return status;
+    return esper_command_take_answer(line, n_line, view, decision_out, policy->memory, &policy->has_memory);
 }
 
 static esper_status decide(esper_policy *base, const esper_policy_view *view, esper_decision *decision_out)
