@@ -78,10 +78,9 @@ static bool is_there(const char *dir, const char *name)
 /* Removes what a run wrote, and nothing else: it begins anew. */
 static void clear_run(const char *dir)
 {
-    static const char *const files[] = {ESPER_RUN_CONFIG,       ESPER_RUN_EVENTS,       ESPER_RUN_DECISIONS,
-                                        ESPER_RUN_CHECKPOINT,   ESPER_RUN_SOUND,        ESPER_RUN_STORE,
-                                        ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm", ESPER_RUN_REPORT,
-                                        NULL};
+    static const char *const files[] = {
+        ESPER_RUN_CONFIG, ESPER_RUN_EVENTS,       ESPER_RUN_DECISIONS,    ESPER_RUN_CHECKPOINT, ESPER_RUN_SOUND,
+        ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm", ESPER_RUN_REPORT,     NULL};
     char path[ESPER_PATH_CHARS];
 
     for (int i = 0; files[i] != NULL; i++)
@@ -256,12 +255,13 @@ static esper_status check_policy(const fleet *self, const esper_compare_run *run
 
 /* A comparison that was killed may have left a run that is on its way out: asked to stop, it saves. It has its directory until then,
  * and what it leaves there is what we go on from. */
-static void await_leaving(const char *dir)
+static void await_leaving(const fleet *self, const char *dir)
 {
     const struct timespec nap = {.tv_nsec = NAP_MS * 1000000L};
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    for (int ms = 0; fd >= 0 && ms < LEAVING_MS && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    for (int ms = 0; fd >= 0 && ms < LEAVING_MS && *self->desc->stop == 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+                     errno == EWOULDBLOCK;
          ms += NAP_MS)
         nanosleep(&nap, NULL);
     if (fd >= 0)
@@ -277,7 +277,7 @@ static esper_status take_up(fleet *self, esper_compare_run *run)
     bool resume;
 
     ESPER_TRY(configure(self, run, &config));
-    await_leaving(config.run_dir);
+    await_leaving(self, config.run_dir);
     status = esper_compare_read(config.run_dir, &config, &run->result);
     if (status == ESPER_E_CONFIG || status == ESPER_E_NOMEM)
         return status;

@@ -274,7 +274,7 @@ static int dispatch(int argc, char **argv)
         return ESPER_EXIT_OK;
     }
     if (launcher.size > 1)
-        own_rank = launcher.rank; /* what fails before ranks have joined is told by one of them, too */
+        own_rank = launcher.rank; /* what fails before ranks have joined says who tells it, too */
     call.command = find_command(argv[1]);
     if (call.command == NULL)
         return unknown_command(argv[1]);

@@ -4,14 +4,18 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* A variable that only a launched process has, and the one that tells the size, if there is one. A Slurm batch script has
+/* A variable that only a launched process has, and those that tell the size and the rank, if there are such. A Slurm batch script has
  * SLURM_NTASKS without being one of them; SLURM_STEP_NUM_TASKS is of a step that srun started. PMIX_RANK stands last: it
  * says nothing of the size, which Slurm's own variable may. */
 static const struct {
-    const char *sign, *size;
+    const char *sign, *size, *rank;
 } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"}, {"PMI_SIZE", "PMI_SIZE"}, {"MPI_LOCALNRANKS", NULL},
-    {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS"}, {"PMI_RANK", NULL},       {"PMIX_RANK", NULL},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+    {"PMI_SIZE", "PMI_SIZE", "PMI_RANK"},
+    {"MPI_LOCALNRANKS", NULL, "PMI_RANK"},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+    {"PMI_RANK", NULL, "PMI_RANK"},
+    {"PMIX_RANK", NULL, "PMIX_RANK"},
 };
 
 static const char *value_of(const char *name)
@@ -21,10 +25,10 @@ static const char *value_of(const char *name)
     return value != NULL ? value : "";
 }
 
-/* The first of two variables that is set, as a number from 0 on; -1: neither. */
-static int number_of(const char *first, const char *second)
+/* A variable as a number from 0 on; -1: there is none. */
+static int number_of(const char *name)
 {
-    const char *text = value_of(first)[0] != '\0' ? value_of(first) : value_of(second);
+    const char *text = value_of(name);
     char *end;
     long number = strtol(text, &end, 10);
 
@@ -34,10 +38,9 @@ static int number_of(const char *first, const char *second)
 /* srun says less: not how many are on this machine. */
 static void look_around(esper_launcher *launcher)
 {
-    int n_here = number_of("OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
+    int n_here = number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
 
-    launcher->rank = number_of("OMPI_COMM_WORLD_RANK", "SLURM_PROCID");
-    launcher->here = number_of("OMPI_COMM_WORLD_LOCAL_RANK", NULL);
+    launcher->here = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
     launcher->n_here = n_here > 0 && launcher->here >= 0 && launcher->here < n_here ? n_here : 0;
     launcher->dir = getenv("PMIX_SERVER_TMPDIR");
     launcher->job = getenv("PMIX_NAMESPACE");
@@ -54,6 +57,7 @@ esper_launcher esper_launcher_look(void)
             launcher.launched = true;
             launcher.size = size > 0 ? (int)size : 0;
             launcher.sign = launchers[i].sign;
+            launcher.rank = number_of(launchers[i].rank);
             look_around(&launcher);
         }
     return launcher;

@@ -128,9 +128,9 @@ static esper_status put_in_place(const places *at, esper_draft *model)
         status = esper_file_fail("cannot be put in place", at->weights);
     if (status == ESPER_OK)
         status = esper_draft_commit(model);
-    if (status != ESPER_OK && had_weights)
-        rename(at->old, at->weights);
-    else if (status != ESPER_OK)
+    if (status != ESPER_OK && had_weights && rename(at->old, at->weights) != 0)
+        return status; /* what was there before stays, if under the name it was set aside by */
+    if (status != ESPER_OK && !had_weights)
         unlink(at->weights);
     unlink(at->old);
     return status;

@@ -21,7 +21,7 @@ typedef struct entry {
 _Static_assert(sizeof(entry) == 64, "an entry is written and locked by its place");
 
 /* Of the variables only the last is different each time the launcher is called: a directory may be left over from a job
- * whose launcher had the same number. Where there is none, the name of the job is unique by itself (Slurm). */
+ * whose launcher had the same number. Below srun, which does not say how many ranks are here, there is no roster. */
 void esper_roster_init(esper_roster *roster, const esper_launcher *launcher)
 {
     const char *key = getenv("OMPI_MCA_orte_precondition_transports");
