@@ -143,7 +143,7 @@ esper_status esper_compare_read(const char *run_dir, const esper_config *config,
 /* ------------------------------------------------------------------------------------------------ numbers */
 
 /* The run's return. By the reward `gain` it is what the run has over `none` on the same seed, as tested, less the price of its size;
- * without `none` there is none. NaN where nobody decided about its seeds: static-final and static-equal pay rent, or none, for a
+ * without `none`, or where it spent other FLOPs, there is none. NaN where nobody decided about its seeds: static-final and static-equal pay rent, or none, for a
  * choice that was not theirs, and a search is paid for nothing. */
 double esper_compare_return(const esper_compare *compare, const esper_compare_run *run);
 

@@ -138,6 +138,9 @@ double esper_compare_margin(const esper_compare_spread *spread)
     return spread->n < 2 ? (double)NAN : esper_compare_t95(spread->n - 1) * spread->sd / sqrt((double)spread->n);
 }
 
+/* The part by which two runs of one budget may differ: a step, and the last attribution. */
+#define ALIKE 0.1
+
 double esper_compare_return(const esper_compare *compare, const esper_compare_run *run)
 {
     esper_compare_kind kind = compare->lines[run->line].kind;
@@ -149,7 +152,8 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
         return (double)NAN;
     if (reward.mode != ESPER_REWARD_GAIN)
         return run->result.total_reward;
-    if (host == NULL || host->result.outcome != ESPER_COMPARE_GOOD || run->result.outcome != ESPER_COMPARE_GOOD)
+    if (host == NULL || host->result.outcome != ESPER_COMPARE_GOOD || run->result.outcome != ESPER_COMPARE_GOOD ||
+        fabs(run->result.flops_train / host->result.flops_train - 1.0) > ALIKE) /* of other budgets no gain is known */
         return (double)NAN;
     return esper_reward_gain_return(&reward, run->result.acc_test - host->result.acc_test, (double)run->result.params,
                                     (double)host->result.params);
