@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=300 cost=60 labels=noasan
+# ctest: timeout=300 cost=25 labels=noasan
 # Training and growing on several ranks: the same as on one, the same again, together in faults, and never a hang.
 . "$SOURCE_DIR/tests/cli/common.sh"
 . "$SOURCE_DIR/tests/engine/ranks_common.sh"
