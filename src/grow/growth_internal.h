@@ -50,8 +50,7 @@ typedef struct growth_facts {
     int64_t  ledger_open;   /* 0: the next view begins it; accounts do not outlive what they were paid for */
     double   earned, earned_segment; /* rewards: of all of them, and of those */
     int64_t  rows[ESPER_FACT_N_TABLES]; /* told of the run, by table: what a store has of it */
-    double
-        flops; /* spent on training and attribution; last, as tests/fault/test_grow_alloc.c leaves it out of a comparison */
+    double   flops; /* spent on training and attribution; last, as fault/test_grow_alloc.c compares all but that */
 } growth_facts;
 
 typedef struct growth_fault {

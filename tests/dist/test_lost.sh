@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=240 cost=40 labels=noasan
+# ctest: timeout=240 cost=30 labels=noasan
 # Jobs in which rank 1 gets lost: stopped, killed, gone, late, or elsewhere. Every other rank must notice in time and leave
 # what it was told. By shared memory and by messages.
 set -uo pipefail

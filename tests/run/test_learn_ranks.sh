@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=240 cost=18 labels=noasan
+# ctest: timeout=240 cost=12 labels=noasan
 # Learning on several ranks: the same policy, byte for byte; together in faults; never a hang.
 . "$SOURCE_DIR/tests/cli/common.sh"
 . "$SOURCE_DIR/tests/engine/ranks_common.sh"
