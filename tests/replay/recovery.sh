@@ -50,7 +50,7 @@ kill_behind_epoch() { # EPOCH FLAGS
     echo "$epoch" >kill
     esper grow synth "${flags[@]}" "$@" --run-dir broken 2>/dev/null
     expect_code 137
-    esper grow --resume broken --progress none
+    esper grow --resume broken --policy-cmd "exec bash policy.sh" --progress none
     expect_code 0
 }
 

@@ -25,7 +25,7 @@ rm -rf broken
 esper grow synth "${flags[@]}" "${in_doubt[@]}" --epochs 4 --run-dir broken
 expect_code 0
 expect_equal "checkpoints" "$(cd broken && echo *.safetensors)" "last.safetensors sound.safetensors"
-esper grow --resume broken --epochs 9 --progress none
+esper grow --resume broken --policy-cmd "exec bash policy.sh" --epochs 9 --progress none
 expect_code 0
 expect_equal "left in doubt: checkpoints" "$(cd broken && echo *.safetensors)" last.safetensors
 expect_equal "left in doubt: weights" "$(hash_of broken)" "$(hash_of whole)"
