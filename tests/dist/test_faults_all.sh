@@ -72,7 +72,7 @@ one() {
     esac
     over=$(awk -v a="$began" -v b="$EPOCHREALTIME" -v d=$limit 'BEGIN { printf "%.1f", b - a - d }')
     for fault in "$@"; do
-        words="rank ${fault%%:*}( |,|;|:|\$)"
+        words="ranks? ([0-9]+, )*${fault%%:*}( |,|;|:|\$)"
         if grep "^esper" err.txt | grep -v "^esper: rank ${fault%%:*}:" | grep -qE "$words"; then
             named+=" ${fault%%:*}"
         elif grep -qE "mpirun (noticed that|has exited due to) process rank ${fault%%:*} " err.txt; then
