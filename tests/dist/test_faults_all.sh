@@ -72,10 +72,10 @@ one() {
     esac
     over=$(awk -v a="$began" -v b="$EPOCHREALTIME" -v d=$limit 'BEGIN { printf "%.1f", b - a - d }')
     for fault in "$@"; do
-        words="rank ${fault%%:*}( |,|;|:|\$)"
+        words="ranks? ([0-9]+, )*${fault%%:*}( |,|;|:|\$)"
         if grep "^esper" err.txt | grep -v "^esper: rank ${fault%%:*}:" | grep -qE "$words"; then
             named+=" ${fault%%:*}"
-        elif grep -qE "mpirun noticed that process rank ${fault%%:*} " err.txt; then
+        elif grep -qE "mpirun (noticed that|has exited due to) process rank ${fault%%:*} " err.txt; then
             named+=" ${fault%%:*}(mpirun)"
         fi
     done
@@ -160,7 +160,7 @@ cat >jobs.txt <<'END'
 3 1 1:finish:stop
 3 1 0:finish:kill
 3 1 2:finish:exit
-4 1 1:start:exit 2:init:stop
+4 1 1:start:exit 2:start:stop
 4 1 0:start:stop 3:start:never
 4 1 1:init:stop 3:init:stop
 4 1 1:init:kill 2:init:stop

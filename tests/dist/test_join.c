@@ -45,11 +45,11 @@ static void prepare(const char *how)
     if (strcmp(how, "never") == 0)
         rest(40.0);
     if (how[0] == '\0')
-        rest(0.6);
+        rest(1.2);
     else {
         signal_within = strcmp(how, "stop-within") == 0 ? SIGSTOP : SIGKILL;
         signal(SIGALRM, on_alarm);
-        ualarm(300000, 0);
+        ualarm(800000, 0);
     }
 }
 
