@@ -245,7 +245,7 @@
     X(GUARD, snapshot_every, INT, "100", FROM(1), "steps", EVERY, GUARDED, RESCUE,                                     \
       "Steps between snapshots to go back to; one is also taken at the start of every epoch.")                         \
     X(GUARD, guard_checksum, BOOL, "false", ANY, "", EVERY, GUARDED, RESCUE,                                           \
-      "Also compares checksums of the state from the end of a step to the start of the next: finds any flipped bit.")  \
+      "Also compares checksums of the state: finds any bit that flips between the end of a step and the next.")          \
     X(GUARD, max_rollbacks, INT, "3", FROM(0), "times", EVERY, GUARDED, RESCUE,                                        \
       "Times the governor may go back before it stops the run.")                                                       \
     X(RANKS, rank_deadline, REAL, "30", OVER(0), "seconds", TRAIN | GROW | LEARN, RANKS, WAITS,                        \
