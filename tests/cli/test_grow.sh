@@ -55,6 +55,14 @@ esper grow --resume grown
 expect_code 1
 expect_words err "has had 20 epochs" "--epochs N"
 
+# ---- what it earned
+esper grow synth "${tiny[@]}" --length epochs --epochs 1 --run-dir paid --reward shaped
+expect_words out "what its decisions earned"
+esper grow --resume paid --epochs 2 --progress none # as it was begun
+expect_code 0
+expect_words out "what its decisions earned"
+rm -rf paid
+
 # ---- what is shown on the way
 esper grow synth "${scripted[@]}" --run-dir shown --progress plain --reward gain
 expect_code 0
