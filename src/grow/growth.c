@@ -522,7 +522,7 @@ esper_growth_account esper_growth_account_of(const esper_growth *growth)
         .flops_host = esper_net_flops(&growth->network->engine->plain),
         .total_reward = growth_is_paid(growth) ? growth->facts.earned : (double)NAN,
         .n_logged = growth->facts.n_logged,
-        .rows = growth->facts.rows,
+        .rows = growth->recording.uncounted ? NULL : growth->facts.rows,
         .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,
         .is_replayed = history != NULL && growth->deciding.n_replayed == history->n,
     };

@@ -103,6 +103,7 @@ typedef struct growth_deciding {
 typedef struct growth_recording {
     esper_growth_records records;
     esper_decision_log  *log; /* NULL: none is kept */
+    bool                 uncounted; /* the checkpoint did not tell how many rows there were: nor do those that follow */
     esper_epoch_record   record; /* of this epoch */
     esper_slot_event     event_room[GROWTH_MAX_EVENTS];
     esper_slot_events    events;
