@@ -122,6 +122,7 @@ static const esper_field facts_fields[] = {
     ESPER_FIELD(growth_facts, I64, n_auto_pruned),
     ESPER_FIELD(growth_facts, I64, n_segment),
     ESPER_FIELD(growth_facts, I64, ledger_open),
+    ESPER_FIELD(growth_facts, I64, counted),
     ESPER_FIELD(growth_facts, REAL, earned),
     ESPER_FIELD(growth_facts, REAL, earned_segment),
     ESPER_FIELD(growth_facts, REAL, flops),
@@ -170,8 +171,7 @@ static esper_status write_memory(void *context, esper_page *out)
 
     growth_gather(growth);
     esper_fields_write(out, "facts.", facts_fields, &growth->facts);
-    if (!growth->recording.uncounted)
-        esper_fields_write(out, "rows.", rows_fields, &growth->facts);
+    esper_fields_write(out, "rows.", rows_fields, &growth->facts);
     esper_fields_write(out, "state.", state_fields, state);
     esper_fields_write(out, "tracker.", esper_tracker_fields, &growth->deciding.tracker.state);
     esper_fields_write(out, "ledger.", esper_reward_ledger_fields, &state->ledger);
@@ -213,24 +213,20 @@ static esper_status read_memory(void *context, const char *text)
     esper_tracker tracker = growth->deciding.tracker;
     esper_field_line line;
     esper_status status = ESPER_OK;
-    bool counted = false;
 
     if (memory == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "memory of a growth");
     memset(&tracker.state, 0, sizeof(tracker.state));
-    while (status == ESPER_OK && esper_fields_next(&text, &line)) {
-        counted = counted || strncmp(line.name, "rows.", 5) == 0;
+    while (status == ESPER_OK && esper_fields_next(&text, &line))
         if (!read_line(&line, memory, &tracker))
             status =
                 ESPER_FAIL(ESPER_E_FORMAT,
                            "what it says of the growth ('%.*s') is not what this version writes: a run of Esper 0.1 "
                            "is finished with Esper 0.1",
                            line.name_chars < 40 ? line.name_chars : 40, line.name);
-    }
     esper_tracker_pack(&tracker, memory->state.tracker);
     if (status == ESPER_OK)
         status = take_memory(growth, memory, true);
-    growth->recording.uncounted = !counted;
     esper_mem_free(memory);
     return status;
 }
