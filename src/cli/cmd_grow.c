@@ -12,6 +12,7 @@
 #include "cli/report_page.h"
 #include "policy/policy.h"
 #include "policy/reward.h"
+#include "run/checkpoint.h"
 #include "run/run.h"
 #include "ui/grow_observer.h"
 #include "ui/terminal.h"
@@ -40,6 +41,31 @@ static bool is_asked(const esper_config *config, const char *key)
     return esper_config_place_of(config, esper_config_find(key)) > ESPER_CONFIG_PRESET;
 }
 
+static bool is_usual(const esper_config *config, const char *key)
+{
+    char text[ESPER_CONFIG_TEXT_CHARS];
+    int index = esper_config_find(key);
+
+    esper_config_value_text(config, index, text);
+    return strcmp(text, esper_config_key_at(index)->preset) == 0;
+}
+
+/* By the settings of the run, which one that is resumed brings along. */
+static void print_return(const esper_job *job, const char *run_dir, const esper_run_result *result)
+{
+    bool asked = is_asked(job->config, "reward") || is_asked(job->config, "reward_weights");
+    char path[ESPER_PATH_CHARS];
+    esper_checkpoint checkpoint;
+
+    if (esper_run_path(run_dir, ESPER_RUN_CHECKPOINT, path) != ESPER_OK ||
+        esper_checkpoint_init(path, &checkpoint) != ESPER_OK)
+        return;
+    asked = asked || !is_usual(&checkpoint.config, "reward") || !is_usual(&checkpoint.config, "reward_weights");
+    if (asked && (result != NULL || strcmp(checkpoint.config.reward, esper_reward_mode_name(ESPER_REWARD_GAIN)) == 0))
+        esper_grow_closing_return(run_dir, &checkpoint.config, result != NULL ? result->total_reward : (double)NAN);
+    esper_checkpoint_fini(&checkpoint);
+}
+
 /* Table, lineage, and where everything is. result NULL: the run had ended before. */
 static esper_status close_run(const esper_job *job, const char *run_dir, const esper_run_result *result,
                               bool has_control)
@@ -51,9 +77,7 @@ static esper_status close_run(const esper_job *job, const char *run_dir, const e
         printf("\n");
     ESPER_TRY(esper_grow_closing_print(run_dir, result));
     printf("\n");
-    if ((is_asked(job->config, "reward") || is_asked(job->config, "reward_weights")) &&
-        (result != NULL || strcmp(job->config->reward, esper_reward_mode_name(ESPER_REWARD_GAIN)) == 0))
-        esper_grow_closing_return(run_dir, job->config, result != NULL ? result->total_reward : (double)NAN);
+    print_return(job, run_dir, result);
     if (result != NULL) {
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         esper_job_report_guard(result);

@@ -40,20 +40,12 @@ esper_status esper_grow_is_done(const char *path, const esper_task *task, const 
                                 const esper_run_kin *kin, bool *done_out)
 {
     esper_checkpoint checkpoint;
-    esper_cursor cursor;
-    uint64_t budget, weights;
-    esper_status status;
 
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
-    status = esper_checkpoint_mark(&checkpoint, &cursor, &budget, &weights);
-    if (status == ESPER_OK)
-        *done_out = esper_checkpoint_has_growth(&checkpoint) && (task == NULL || task == checkpoint.task) &&
-                    cursor.batch == 0 &&
-                    (budget > 0 ? cursor.spent >= budget : cursor.epoch >= (uint32_t)checkpoint.config.epochs) &&
-                    (!is_asked(asked, "epochs") || asked->epochs <= checkpoint.config.epochs) &&
-                    (!is_asked(asked, "flops") || asked->flops <= (double)budget) && esper_run_is_closed(path, kin);
+    *done_out = esper_checkpoint_has_growth(&checkpoint) && (task == NULL || task == checkpoint.task) &&
+                esper_run_is_done(&checkpoint, path, asked, kin);
     esper_checkpoint_fini(&checkpoint);
-    return status;
+    return ESPER_OK;
 }
 
 static esper_status pass_on(const esper_config *asked, esper_config *config)
@@ -121,7 +113,7 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
     esper_run_result result;
     esper_run_desc run = {.task = self->begun ? NULL : self->task,
                           .config = &self->config,
-                          .resume = self->begun ? self->checkpoint : NULL,
+                          .resume = self->begun ? self->dir : NULL,
                           .grows = true, /* so that it is counted and guarded as the grown one was */
                           .kin = self->has_store ? &self->kin : NULL,
                           .observer = &observer,

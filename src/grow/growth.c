@@ -260,6 +260,7 @@ esper_status esper_growth_open(esper_network *network, const esper_decision_hist
     growth->network = network;
     growth->trial_won.slot = growth->trial_won.blueprint = -1;
     growth->deciding.history = history;
+    growth->facts.counted = 1;
     esper_net_init(&growth->measuring.probe_net);
     status = open_parts(growth, inject);
     if (status != ESPER_OK) {
@@ -522,7 +523,7 @@ esper_growth_account esper_growth_account_of(const esper_growth *growth)
         .flops_host = esper_net_flops(&growth->network->engine->plain),
         .total_reward = growth_is_paid(growth) ? growth->facts.earned : (double)NAN,
         .n_logged = growth->facts.n_logged,
-        .rows = growth->facts.rows,
+        .rows = growth->facts.counted != 0 ? growth->facts.rows : NULL,
         .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,
         .is_replayed = history != NULL && growth->deciding.n_replayed == history->n,
     };

@@ -116,8 +116,8 @@ typedef struct esper_growth_account {
         total_reward; /* of all decisions: once the run went back, or was stopped, what had been earned since the last time
                               is forfeited, and a penalty is due. NaN: it goes by gain, and there is no twin */
     uint64_t n_logged;      /* entries of the decision log */
-    const int64_t
-        *rows; /* (ESPER_FACT_N_TABLES) told of it when it was last saved or kept, by table; the growth's own */
+    const int64_t *
+        rows; /* (ESPER_FACT_N_TABLES) told of it when it was last saved or kept, by table; the growth's own. NULL: not known */
     uint64_t n_faults_left; /* that were asked for and have not been injected */
     bool     is_replayed;   /* of a replay: every entry of the history has come again */
 } esper_growth_account;

@@ -49,6 +49,7 @@ typedef struct growth_facts {
     int64_t  n_segment;     /* decisions since the run began or went back */
     int64_t  ledger_open;   /* 0: the next view begins it; accounts do not outlive what they were paid for */
     double   earned, earned_segment; /* rewards: of all of them, and of those */
+    int64_t  counted; /* 0: the checkpoint was of a version that does not count rows, and `rows` are not all of them */
     int64_t  rows[ESPER_FACT_N_TABLES]; /* told of the run, by table: what a store has of it */
     double   flops; /* spent on training and attribution; last, as fault/test_grow_alloc.c compares all but that */
 } growth_facts;

@@ -122,6 +122,7 @@ static const esper_field facts_fields[] = {
     ESPER_FIELD(growth_facts, I64, n_auto_pruned),
     ESPER_FIELD(growth_facts, I64, n_segment),
     ESPER_FIELD(growth_facts, I64, ledger_open),
+    ESPER_FIELD(growth_facts, I64, counted),
     ESPER_FIELD(growth_facts, REAL, earned),
     ESPER_FIELD(growth_facts, REAL, earned_segment),
     ESPER_FIELD(growth_facts, REAL, flops),

@@ -40,7 +40,7 @@ static bool is_in_doubt(const run *self)
 }
 
 /* A file that cannot be linked is only missed by who goes back behind it. */
-static esper_status write_checkpoint(run *self)
+esper_status run_write_checkpoint(run *self)
 {
     bool in_doubt = is_in_doubt(self);
 
@@ -69,7 +69,7 @@ static esper_status save(run *self)
     if (keeps != 0)
         return ESPER_OK;
     if (self->base.writes)
-        status = write_checkpoint(self);
+        status = run_write_checkpoint(self);
     if (self->base.writes && status == ESPER_OK) {
         fact.checkpoint_saved.path = self->checkpoint;
         fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;

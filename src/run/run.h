@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "grow/growth.h"
+#include "run/checkpoint.h"
 #include "run/run_dir.h"
 #include "run/task.h"
 #include "engine/network.h"
@@ -85,5 +86,10 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
 /* Whether the run of this checkpoint has told its end, in its events and in its store (kin: as in the run's description). One that
  * was killed behind its last checkpoint, or stopped in its test, has not: resumed, it is tested and ends. */
 bool esper_run_is_closed(const char *checkpoint, const esper_run_kin *kin);
+
+/* Whether the run of a checkpoint, which lies at `path`, has had all that `asked` (or, where that says nothing, the run itself) wants, and
+ * is closed. */
+bool esper_run_is_done(const esper_checkpoint *checkpoint, const char *path, const esper_config *asked,
+                       const esper_run_kin *kin);
 
 #endif

@@ -139,7 +139,7 @@ esper_status run_base_begin_dir(run_base *self)
              self->job == ESPER_CONFIG_IN_LEARN ? ", by esper learn" : "");
     esper_config_write(&self->config, self->record);
     if (self->writes)
-        status = esper_run_dir_begin(self->dir, about, self->record, &self->lock);
+        status = esper_run_dir_begin(self->dir, about, self->record, self->asked.resume != NULL, &self->lock);
     return run_base_settle(self, status);
 }
 
@@ -187,12 +187,10 @@ static esper_status take_up_rows(run_base *self, const char *path, const esper_f
                                  const run_mark *mark)
 {
     esper_store_run row = esper_store_run_from(start);
-    bool counted = false; /* checkpoints of an earlier version do not tell, nor do policies */
+    bool counted = mark->rows != NULL; /* checkpoints of an earlier version do not tell, nor do policies */
     char name[ESPER_PATH_CHARS];
     esper_status status = ESPER_E_NOTFOUND;
 
-    for (int kind = 0; kind < ESPER_STORE_N_KINDS && mark->rows != NULL; kind++)
-        counted = counted || mark->rows[kind] > 0;
     if (self->asked.resume != NULL) {
         find_name(self, path, kin, name);
         status = counted ? esper_store_resume_at(self->store, name, mark->rows, &self->store_run)

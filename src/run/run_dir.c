@@ -82,33 +82,62 @@ static bool holds_run(const char *dir)
            learned_outside(dir);
 }
 
+/* The text of a file of the directory that is no link; NULL: there is none that can be read, or it is longer. */
+static char *read_plain(const char *dir, const char *name, size_t most_bytes)
+{
+    char path[ESPER_PATH_CHARS], *text = NULL;
+    struct stat info;
+    size_t bytes;
+
+    if (esper_run_path(dir, name, path) != ESPER_OK || lstat(path, &info) != 0 || !S_ISREG(info.st_mode) ||
+        esper_file_read(path, most_bytes, &text, &bytes) != ESPER_OK)
+        return NULL;
+    return text;
+}
+
+static bool is_record(const char *text)
+{
+    static const char mark[] = "# task: ";
+
+    return strncmp(text, mark, strlen(mark)) == 0;
+}
+
+static bool tells_no_progress(const char *events)
+{
+    return strstr(events, "\"event\":\"checkpoint_saved\"") == NULL &&
+           strstr(events, "\"event\":\"epoch_ended\"") == NULL;
+}
+
+static bool is_head_alone(const char *decisions)
+{
+    const char *entries = strchr(decisions, '\n');
+
+    return entries == NULL || entries[1] == '\0';
+}
+
 /* A run that ended before its first checkpoint, which is made before the first step: by its record it is ours, and nothing in it was
  * trained or decided. Whoever starts it again begins anew there. */
 static bool is_unbegun(const char *dir)
 {
-    static const char mark[] = "# task: ";
-    char path[ESPER_PATH_CHARS], *text = NULL;
-    const char *entries = NULL;
-    size_t bytes;
-    struct stat info;
-    bool ours;
+    enum { MOST_BYTES = ESPER_CONFIG_RECORD_CHARS + (1 << 16) }; /* files of such a run are small */
+    static const struct {
+        const char *name;
+        bool (*is_fresh)(const char *text);
+    } files[] = {
+        {ESPER_RUN_CONFIG, is_record}, {ESPER_RUN_EVENTS, tells_no_progress}, {ESPER_RUN_DECISIONS, is_head_alone}};
+    bool unbegun = holds(dir, ESPER_RUN_CONFIG) && !holds(dir, ESPER_RUN_CHECKPOINT) && !holds(dir, ESPER_RUN_POLICY) &&
+                   !learned_outside(dir);
 
-    if (holds(dir, ESPER_RUN_CHECKPOINT) || holds(dir, ESPER_RUN_POLICY) || learned_outside(dir))
-        return false;
-    ours = esper_run_path(dir, ESPER_RUN_CONFIG, path) == ESPER_OK && lstat(path, &info) == 0 &&
-           S_ISREG(info.st_mode) && esper_file_read(path, ESPER_CONFIG_RECORD_CHARS + 256, &text, &bytes) == ESPER_OK &&
-           strncmp(text, mark, strlen(mark)) == 0;
-    esper_mem_free(text);
-    if (!ours || !holds(dir, ESPER_RUN_DECISIONS))
-        return ours;
-    text = NULL;
-    ours = esper_run_path(dir, ESPER_RUN_DECISIONS, path) == ESPER_OK && lstat(path, &info) == 0 &&
-           S_ISREG(info.st_mode) && esper_file_read(path, 1 << 16, &text, &bytes) == ESPER_OK;
-    if (ours)
-        entries = strchr(text, '\n'); /* behind the head */
-    ours = ours && (entries == NULL || entries[1] == '\0');
-    esper_mem_free(text);
-    return ours;
+    for (size_t i = 0; unbegun && i < sizeof(files) / sizeof(files[0]); i++) {
+        char *text = NULL;
+
+        if (!holds(dir, files[i].name))
+            continue;
+        text = read_plain(dir, files[i].name, MOST_BYTES);
+        unbegun = text != NULL && files[i].is_fresh(text);
+        esper_mem_free(text);
+    }
+    return unbegun;
 }
 
 /* ------------------------------------------------------------------------------------------------ making */
@@ -218,6 +247,28 @@ static void clear_unbegun(const char *dir)
     while (--n >= 0)
         if (esper_run_path(dir, written[n], path) == ESPER_OK)
             unlink(path);
+}
+
+/* A record that stands alone may be a copy that somebody put there, to start from: it is not replaced by another. */
+static esper_status check_record(const char *dir, const char *record)
+{
+    char path[ESPER_PATH_CHARS], *text;
+    struct stat info;
+    bool same;
+
+    for (int i = 0; i < N_IN_PLACE; i++)
+        if (esper_run_path(dir, written[i], path) == ESPER_OK && lstat(path, &info) == 0)
+            return ESPER_OK;
+    if (!holds(dir, ESPER_RUN_CONFIG))
+        return ESPER_OK;
+    text = read_plain(dir, ESPER_RUN_CONFIG, ESPER_CONFIG_RECORD_CHARS + 256);
+    same = text != NULL && strcmp(text, record) == 0;
+    esper_mem_free(text);
+    return same ? ESPER_OK
+                : ESPER_FAIL(ESPER_E_CONFIG,
+                             "%s/%s is there already, and a run would replace it: choose another directory, or move it "
+                             "away (--config FILE starts from it)",
+                             dir, ESPER_RUN_CONFIG);
 }
 
 /* Removes the drafts that a run which was killed while it wrote has left: "last.safetensors.4711-0.tmp", see base/file.h. Nothing
@@ -482,19 +533,28 @@ esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CH
                       dir, ESPER_RUN_POLICY);
 }
 
-esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out)
+static esper_status begin(const char *dir, const char *record, bool resumed, int *lock_out)
 {
     char path[ESPER_PATH_CHARS];
-    esper_page text = {0};
-    esper_status status;
 
     ESPER_TRY(lock(dir, lock_out));
     ESPER_TRY(check_links(dir));
+    if (!resumed)
+        ESPER_TRY(check_record(dir, record));
     clean(dir);
-    clear_unbegun(dir);
+    if (!resumed)
+        clear_unbegun(dir);
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CONFIG, path));
+    return esper_file_write(path, record, strlen(record));
+}
+
+esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, bool resumed, int *lock_out)
+{
+    esper_page text = {0};
+    esper_status status;
+
     esper_page_print(&text, "# task: %s\n%s", task, record);
-    status = text.status == ESPER_OK ? esper_file_write(path, text.text, text.used) : text.status;
+    status = text.status == ESPER_OK ? begin(dir, text.text, resumed, lock_out) : text.status;
     esper_page_fini(&text);
     return status;
 }

@@ -26,11 +26,11 @@ enum { ESPER_PATH_CHARS = 1200 };
  * a run would write. */
 esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS]);
 
-/* A run begins in its directory, or goes on there: removes drafts that a run which was killed has left, and writes the
- * configuration, to start from again; the file takes no task, so that stands in a comment. The lock is held until it is closed, or
+/* A run begins in its directory, or goes on there (`resumed`): removes drafts that a run which was killed has left, and, where one
+ * begins, what one that never began has; writes the configuration, to start from again; the file takes no task, so that stands in a comment. The lock is held until it is closed, or
  * the process ends: two runs in one directory would spoil each other's. E_STATE: somebody has it, or a file that the run would
- * write is a link. */
-esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out);
+ * write is a link. E_CONFIG: nothing but another configuration is there, and a run begins. */
+esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, bool resumed, int *lock_out);
 
 /* The directory that a file lies in: a run that is resumed goes on there. */
 void esper_run_dir_of(const char *file, char dir_out[ESPER_PATH_CHARS]);

@@ -33,6 +33,9 @@ esper_status run_open(run *self);
 void         run_measure_network(run *self);                     /* its size and price, now */
 bool         run_computes_alike(const char *identity, const char *other); /* two backends' */
 
+/* run.c. As the network stands, behind the rows of the store; of a state in doubt, the checkpoint before stays beside it. */
+esper_status run_write_checkpoint(run *self);
+
 /* run_tell.c */
 esper_fact run_fact(const run *self, esper_fact_kind kind);   /* of now, with nothing in it */
 esper_fact run_start(const run *self);                        /* its identity, for its first line and its row */

@@ -225,6 +225,23 @@ bool esper_run_is_closed(const char *checkpoint, const esper_run_kin *kin)
     return !found || row.ended != ESPER_STORE_NO_REAL;
 }
 
+static bool is_asked(const esper_config *asked, const char *key)
+{
+    return esper_config_place_of(asked, esper_config_find(key)) > ESPER_CONFIG_PRESET;
+}
+
+bool esper_run_is_done(const esper_checkpoint *checkpoint, const char *path, const esper_config *asked,
+                       const esper_run_kin *kin)
+{
+    uint64_t budget, weights;
+    esper_cursor cursor;
+
+    return esper_checkpoint_mark(checkpoint, &cursor, &budget, &weights) == ESPER_OK && cursor.batch == 0 &&
+           (budget > 0 ? cursor.spent >= budget : cursor.epoch >= (uint32_t)checkpoint->config.epochs) &&
+           (!is_asked(asked, "epochs") || asked->epochs <= checkpoint->config.epochs) &&
+           (!is_asked(asked, "flops") || asked->flops <= (double)budget) && esper_run_is_closed(path, kin);
+}
+
 static esper_status resume(run *self, const char *path)
 {
     esper_checkpoint checkpoint;
@@ -310,6 +327,7 @@ static esper_status open_records(run *self)
     esper_growth_records records = {0};
 
     if (self->desc->replay == NULL) {
+        records.bus = &self->bus; /* on every rank: whichever saves has counted the rows */
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_SOUND, self->sound));
         ESPER_TRY(run_base_begin_dir(&self->base));
@@ -329,20 +347,29 @@ static esper_status open_records(run *self)
         if (self->base.store != NULL)
             ESPER_TRY(esper_bus_add(&self->bus, esper_store_sink(self->base.store)));
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_DECISIONS, path));
-        records = (esper_growth_records){.decisions = path, .resume = self->desc->resume != NULL, .bus = &self->bus};
+        records.decisions = path;
+        records.resume = self->desc->resume != NULL;
     }
     return esper_growth_attach(self->growth, &records);
 }
 
-/* Of a run that was left in doubt: its last checkpoint that is not. */
-static esper_status prefer_sound(char path[ESPER_PATH_CHARS])
+/* Of a run that was left in doubt: its last checkpoint that is not, unless the run is over and asked for no more. */
+static esper_status prefer_sound(const run *self, char path[ESPER_PATH_CHARS])
 {
     char dir[ESPER_PATH_CHARS], sound[ESPER_PATH_CHARS];
+    esper_checkpoint last;
     struct stat info;
+    bool done = false;
 
     esper_run_dir_of(path, dir);
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_SOUND, sound));
-    if (lstat(sound, &info) == 0 && S_ISREG(info.st_mode))
+    if (lstat(sound, &info) != 0 || !S_ISREG(info.st_mode))
+        return ESPER_OK;
+    if (esper_checkpoint_init(path, &last) == ESPER_OK) {
+        done = esper_run_is_done(&last, path, self->desc->config, self->desc->kin);
+        esper_checkpoint_fini(&last);
+    }
+    if (!done)
         memcpy(path, sound, sizeof(sound));
     return ESPER_OK;
 }
@@ -355,7 +382,7 @@ esper_status run_open(run *self)
     if (self->desc->resume != NULL) {
         ESPER_TRY(esper_run_checkpoint_find(self->desc->resume, path));
         if (strcmp(path, self->desc->resume) != 0) /* else that very file is wanted */
-            ESPER_TRY(prefer_sound(path));
+            ESPER_TRY(prefer_sound(self, path));
         ESPER_TRY(resume(self, path));
         from = path;
     } else {

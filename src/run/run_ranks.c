@@ -110,8 +110,7 @@ static esper_status save_agreed(run *self, bool *saved_out)
     ESPER_TRY(compare_states(self, &alike));
     if (failed != 0 || !alike || network->cursor.step <= self->saved_step)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_settle(&self->base.ranks,
-                                 self->base.writes ? esper_checkpoint_save(network, self->checkpoint) : ESPER_OK));
+    ESPER_TRY(esper_ranks_settle(&self->base.ranks, self->base.writes ? run_write_checkpoint(self) : ESPER_OK));
     self->saved_epoch = network->cursor.epoch;
     self->saved_step = network->cursor.step;
     *saved_out = true;
@@ -194,7 +193,7 @@ static esper_status save_newest(run *self, bool may_save, bool *is_there_out, es
 
     *is_there_out = look_at_disk(self, cursor_out);
     if (has_newest && (!*is_there_out || cursor_out->step < network->cursor.step)) {
-        status = esper_checkpoint_save(network, self->checkpoint);
+        status = run_write_checkpoint(self);
         *is_there_out = look_at_disk(self, cursor_out);
     }
     if (turn >= 0)

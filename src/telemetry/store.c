@@ -561,8 +561,8 @@ static esper_status cut_run_at(esper_store *store, const char *name, const int64
         esper_store_text_add(&sql,
                              "DELETE FROM %s WHERE run = %lld AND seq >= %lld; "
                              "DELETE FROM drops WHERE run = %lld AND records = '%s'; "
-                             "INSERT INTO drops (run, records, n) SELECT %lld, '%s', %lld - count(*) FROM %s "
-                             "WHERE run = %lld HAVING count(*) < %lld",
+                             "INSERT INTO drops (run, records, n) SELECT %lld, '%s', %lld - n FROM "
+                             "(SELECT count(*) AS n FROM %s WHERE run = %lld) WHERE n < %lld",
                              table, run, next_seq, run, table, run, table, (long long)n_told[kind], table, run,
                              (long long)n_told[kind]);
         ESPER_TRY(execute(store, sql.text));

@@ -113,8 +113,8 @@ typedef struct esper_store_options {
     int patience_ms;   /* 5000: how long flush, end and close wait for a file that somebody else keeps locked */
 } esper_store_options;
 
-/* Opens or creates the file; NULL options take all defaults. E_FORMAT: the file is damaged, of another schema, or something
- * else altogether; the message says what to do. Takes all of the store's own memory here. */
+/* Opens or creates the file; NULL options take all defaults. E_FORMAT: the file is damaged. E_UNSUPPORTED: it is sound, and of
+ * another schema or program. The message says what to do. Takes all of the store's own memory here. */
 esper_status esper_store_open(const char *path, const esper_store_options *options, esper_store **store_out);
 
 /* Writes what is queued (or gives it up, after patience_ms), the counts of drops, and stops. NULL is fine. */

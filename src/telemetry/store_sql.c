@@ -191,11 +191,11 @@ static esper_status check_schema(sqlite3 *db, const char *path, int64_t *version
     if (n_objects == 0 && application == 0 && version == 0)
         return ESPER_OK;
     if (application != APPLICATION_ID)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: is a database of another program: choose another file for the store",
-                          path);
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "%s: is a database of another program: choose another file for the store", path);
     if (version < ESPER_STORE_VERSION_OLDEST || version > ESPER_STORE_VERSION)
         return ESPER_FAIL(
-            ESPER_E_FORMAT,
+            ESPER_E_UNSUPPORTED,
             "%s: is a store of schema version %lld, and this program writes and reads versions %d to %d: use the "
             "program that wrote it, or move the file away, and a new one will be made",
             path, (long long)version, ESPER_STORE_VERSION_OLDEST, ESPER_STORE_VERSION);

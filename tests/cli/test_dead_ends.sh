@@ -39,6 +39,26 @@ esper "${grow[@]}" --run-dir other
 expect_code 2
 expect_words err "already holds a run"
 
+rm -rf other
+cp -r good other # nor is a checkpoint of another name a reason to remove what stands beside it
+mv other/last.safetensors other/renamed.safetensors
+sed -i '/"checkpoint_saved"/d; /"epoch_ended"/d' other/events.jsonl
+head -1 good/decisions.jsonl >other/decisions.jsonl
+began=$(head -1 other/events.jsonl)
+esper grow --resume other/renamed.safetensors --epochs 3 --progress none
+expect_equal "its first event" "$(head -1 other/events.jsonl)" "$began"
+esper train synth "${small[@]}" --progress none --run-dir other/t
+rm other/t/last.safetensors
+esper train synth "${small[@]}" --progress none --run-dir other/t
+expect_code 2
+expect_words err "already holds a run"
+mkdir other/copy
+cp good/config.ini other/copy
+esper "${grow[@]}" --run-dir other/copy
+expect_code 2
+expect_words err "other/copy/config.ini is there already"
+expect_equal "the copy" "$(diff good/config.ini other/copy/config.ini)" ""
+
 # Behind the last checkpoint: --resume tests it, and tells its end; once only.
 sed -i '/"run_ended"/d' r/events.jsonl
 esper grow --resume r --progress none
@@ -86,6 +106,14 @@ esper "${longer[@]}"
 expect_code 0
 expect_equal "drops" "$(sql "SELECT records, n FROM drops ORDER BY 1")" "decisions|2;epochs|1"
 expect_equal "later rows" "$(sql "SELECT (SELECT group_concat(epoch) FROM epochs), (SELECT min(number) FROM decisions)")" "1,3|2"
+
+# A store of a later version is sound: it stays where it is.
+rm -rf r && cp -r good r
+sql "PRAGMA user_version = 99" >/dev/null
+esper "${longer[@]}"
+expect_code 0
+expect_words err "is not recorded in a store" "schema version 99"
+expect_equal "the store" "$(ls r | grep -c damaged) $(sql "PRAGMA user_version") $(sql "SELECT count(*) FROM epochs")" "0 99 2"
 
 # One letter of the schema is another.
 rm -rf r && cp -r good r

@@ -55,6 +55,27 @@ esper grow --resume grown
 expect_code 1
 expect_words err "has had 20 epochs" "--epochs N"
 
+# ---- what it earned
+esper grow synth "${tiny[@]}" --length epochs --epochs 1 --run-dir paid --reward shaped
+expect_words out "what its decisions earned"
+esper grow --resume paid --epochs 2 --progress none # as it was begun
+expect_code 0
+expect_words out "what its decisions earned"
+
+# ---- a control that was left in doubt goes on from before
+esper grow --resume paid --static-control --progress none
+expect_code 0
+cp paid/control/last.safetensors sound.safetensors # of 2 epochs
+esper grow --resume paid --epochs 3 --static-control --progress none
+expect_code 0
+mv sound.safetensors paid/control
+esper grow --resume paid --epochs 4 --static-control --progress none
+expect_code 0
+expect_equal "what the control went on from" \
+    "$(grep run_resumed paid/control/events.jsonl | grep -oE '[a-z]+\.safetensors' | tr '\n' ' ')" \
+    "last.safetensors sound.safetensors "
+rm -rf paid
+
 # ---- what is shown on the way
 esper grow synth "${scripted[@]}" --run-dir shown --progress plain --reward gain
 expect_code 0

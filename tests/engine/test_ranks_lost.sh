@@ -61,9 +61,14 @@ expect_words err "is saved: --resume killed"
 expect_resumed killed 2
 
 begin 2 killed-first
+cp killed-first/last.safetensors killed-first/sound.safetensors # as if it had been in doubt once
 kill -9 "$(pid_of 0 killed-first)" # the one that writes
 expect_end killed-first 20
 expect_words err "is saved: --resume killed-first"
+expect_equal "checkpoints" "$(cd killed-first && echo *.safetensors)" last.safetensors
+expect_equal "rows of epochs, counted by a rank that writes none" \
+    "$(grep -ao 'rows\.epochs [0-9]*' killed-first/last.safetensors | cut -d ' ' -f 2)" \
+    "$("$ESPER" inspect killed-first | sed -n 's/^cursor .* step \([0-9]*\).*/\1/p' | awk '{ print int($1 / 6) }')"
 expect_resumed killed-first 1
 
 # By messages a death on another machine is seen at the deadline at the latest, one on this machine at once.

@@ -134,7 +134,7 @@ static void policies_are_found_among_their_own(void **state)
                 "is a run of `esper learn`|no network|inspect runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_fails(esper_run_dir_make("runs/learn-synth-1", "synth", path), ESPER_E_CONFIG, "already holds a run");
     check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", "x", 1));
-    check_good(esper_run_dir_begin("runs/learn-synth-1", "synth", "", &lock));
+    check_good(esper_run_dir_begin("runs/learn-synth-1", "synth", "", true, &lock));
     close(lock);
     assert_int_not_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", F_OK), 0);
     assert_int_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY, F_OK), 0);
@@ -330,6 +330,53 @@ static void directory_that_holds_a_run(void **state)
     check_fails(esper_run_dir_make("half-taken", "synth", path), ESPER_E_CONFIG, "half-taken already holds a run");
 }
 
+static void put_text(const char *dir, const char *name, const char *text)
+{
+    char path[ESPER_PATH_CHARS];
+
+    check_good(esper_run_path(dir, name, path));
+    check_good(esper_file_write(path, text, strlen(text)));
+}
+
+/* What ended before its first checkpoint gives way to a new run; what was trained, or goes on, does not. */
+static void what_never_began_gives_way(void **state)
+{
+    static const char started[] = "{\"v\":1,\"event\":\"run_started\"}\n",
+                      trained[] = "{\"v\":1,\"event\":\"run_started\"}\n{\"v\":1,\"event\":\"epoch_ended\"}\n";
+    char path[ESPER_PATH_CHARS];
+    int held;
+
+    (void)state;
+    check_good(esper_file_make_dirs("unbegun"));
+    put_text("unbegun", ESPER_RUN_CONFIG, "# task: synth\nlr = 1\n");
+    put_text("unbegun", ESPER_RUN_EVENTS, started);
+    check_good(esper_run_dir_make("unbegun", "synth", path));
+    check_good(
+        esper_run_dir_begin("unbegun", "synth", "lr = 1\n", true, &held)); /* from a checkpoint of another name */
+    close(held);
+    assert_int_equal(access("unbegun/" ESPER_RUN_EVENTS, F_OK), 0);
+    check_good(esper_run_dir_begin("unbegun", "synth", "lr = 2\n", false, &held));
+    close(held);
+    assert_int_equal(access("unbegun/" ESPER_RUN_EVENTS, F_OK), -1);
+    put_text("unbegun", ESPER_RUN_EVENTS, trained); /* its checkpoint was moved away */
+    check_fails(esper_run_dir_make("unbegun", "synth", path), ESPER_E_CONFIG, "already holds a run");
+}
+
+/* A configuration alone may be a copy of somebody's: it is not replaced, unless by the same. */
+static void a_copied_record_stays(void **state)
+{
+    int held;
+
+    (void)state;
+    check_good(esper_file_make_dirs("copied"));
+    put_text("copied", ESPER_RUN_CONFIG, "# task: synth\nlr = 1\n");
+    check_fails(esper_run_dir_begin("copied", "synth", "lr = 2\n", false, &held), ESPER_E_CONFIG,
+                "copied/" ESPER_RUN_CONFIG " is there already");
+    close(held);
+    check_good(esper_run_dir_begin("copied", "synth", "lr = 1\n", false, &held));
+    close(held);
+}
+
 /* Files of those names are somebody's own, and a link may lead to anything. */
 static void files_of_others_stay(void **state)
 {
@@ -365,12 +412,12 @@ static void no_run_writes_through_a_link(void **state)
         for (int hard = 0; hard < 2; hard++) {
             check_good(esper_run_path("sent", names[i], file));
             assert_int_equal(hard ? link("victim", file) : symlink("../victim", file), 0);
-            check_fails(esper_run_dir_begin("sent", "synth", "", &held), ESPER_E_STATE, "is a link");
+            check_fails(esper_run_dir_begin("sent", "synth", "", true, &held), ESPER_E_STATE, "is a link");
             check_fails(ESPER_E_STATE, ESPER_E_STATE, names[i]);
             close(held);
             assert_int_equal(unlink(file), 0);
         }
-    check_good(esper_run_dir_begin("sent", "synth", "", &held));
+    check_good(esper_run_dir_begin("sent", "synth", "", true, &held));
     close(held);
 }
 
@@ -395,12 +442,12 @@ static void locked_by_one(void **state)
 
     (void)state;
     check_good(esper_file_make_dirs("runs/one"));
-    check_good(esper_run_dir_begin("runs/one", "synth", "", &first));
-    check_fails(esper_run_dir_begin("runs/one", "synth", "", &second), ESPER_E_STATE, "is in use");
+    check_good(esper_run_dir_begin("runs/one", "synth", "", true, &first));
+    check_fails(esper_run_dir_begin("runs/one", "synth", "", true, &second), ESPER_E_STATE, "is in use");
     close(first);
-    check_good(esper_run_dir_begin("runs/one", "synth", "", &second));
+    check_good(esper_run_dir_begin("runs/one", "synth", "", true, &second));
     close(second);
-    check_fails(esper_run_dir_begin("runs/none", "synth", "", &first), ESPER_E_IO, "cannot be opened");
+    check_fails(esper_run_dir_begin("runs/none", "synth", "", true, &first), ESPER_E_IO, "cannot be opened");
 }
 
 int main(void)
@@ -422,6 +469,8 @@ int main(void)
         cmocka_unit_test_setup(numbered_anew, set_up),
         cmocka_unit_test_setup(wanted_directory, set_up),
         cmocka_unit_test_setup(directory_that_holds_a_run, set_up),
+        cmocka_unit_test_setup(what_never_began_gives_way, set_up),
+        cmocka_unit_test_setup(a_copied_record_stays, set_up),
         cmocka_unit_test_setup(files_of_others_stay, set_up),
         cmocka_unit_test_setup(no_run_writes_through_a_link, set_up),
         cmocka_unit_test_setup(directory_that_cannot_be, set_up),

@@ -278,12 +278,14 @@ static void refuses_what_is_no_store(void **state)
     write_file("noise.sqlite", noise, sizeof(noise));
     check_refused("noise.sqlite", ESPER_E_FORMAT, "noise.sqlite|damaged|move it away|.recover");
     change("other.sqlite", "CREATE TABLE t (x); INSERT INTO t VALUES (1)");
-    check_refused("other.sqlite", ESPER_E_FORMAT, "other.sqlite|another program|choose another file");
+    check_refused("other.sqlite", ESPER_E_UNSUPPORTED, "other.sqlite|another program|choose another file");
     fill_store("version.sqlite");
     change("version.sqlite", "PRAGMA user_version = 2"); /* from before the first release */
-    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 2,|versions 3 to 5|move the file away");
+    check_refused("version.sqlite", ESPER_E_UNSUPPORTED,
+                  "version.sqlite|version 2,|versions 3 to 5|move the file away");
     change("version.sqlite", "PRAGMA user_version = 99");
-    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 99|versions 3 to 5|move the file away");
+    check_refused("version.sqlite", ESPER_E_UNSUPPORTED,
+                  "version.sqlite|version 99|versions 3 to 5|move the file away");
     assert_int_equal(ask("other.sqlite", "SELECT x FROM t"), 1); /* as it was */
 }
 
