@@ -122,7 +122,6 @@ static const esper_field facts_fields[] = {
     ESPER_FIELD(growth_facts, I64, n_auto_pruned),
     ESPER_FIELD(growth_facts, I64, n_segment),
     ESPER_FIELD(growth_facts, I64, ledger_open),
-    ESPER_FIELD(growth_facts, I64, counted),
     ESPER_FIELD(growth_facts, REAL, earned),
     ESPER_FIELD(growth_facts, REAL, earned_segment),
     ESPER_FIELD(growth_facts, REAL, flops),
@@ -130,6 +129,7 @@ static const esper_field facts_fields[] = {
 };
 
 static const esper_field rows_fields[] = {
+    ESPER_FIELD(growth_facts, I64, counted),
 #define FACT(NAME, name, table, event, priority, fate, meaning) \
     {#table, ESPER_FIELD_I64, offsetof(growth_facts, rows) + ESPER_FACT_##NAME * sizeof(int64_t), 1},
     ESPER_FACT_TABLE_LIST(FACT)
