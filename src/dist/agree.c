@@ -2,12 +2,12 @@
 #include "dist/agree.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "dist/append.h"
 
 _Static_assert(sizeof(esper_agree_record) == 56, "with the communicator's word the record is one cache line");
 
@@ -144,17 +144,6 @@ void esper_agree_judge(const esper_agree_state *states, int n_ranks, esper_agree
 
 /* ------------------------------------------------------------------------------------------------------------ words */
 
-static __attribute__((format(printf, 3, 4))) void append(char *text, size_t chars, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-
-    assert(used < chars);
-    va_start(args, format);
-    vsnprintf(text + used, chars - used, format, args);
-    va_end(args);
-}
-
 void esper_agree_text(const esper_agree_result *result, int n_ranks, char *text_out, size_t chars)
 {
     int n = result->n_differing, n_named = n < ESPER_AGREE_NAMED ? n : ESPER_AGREE_NAMED;
@@ -164,26 +153,26 @@ void esper_agree_text(const esper_agree_result *result, int n_ranks, char *text_
     text_out[0] = '\0';
     if (result->fields == 0)
         return;
-    append(text_out, chars, n == 1 ? "rank " : "ranks ");
+    esper_append(text_out, chars, n == 1 ? "rank " : "ranks ");
     for (int i = 0; i < n_named; i++)
-        append(text_out, chars, "%s%d", i == 0 ? "" : i + 1 < n ? ", " : " and ", result->rank[i]);
+        esper_append(text_out, chars, "%s%d", i == 0 ? "" : i + 1 < n ? ", " : " and ", result->rank[i]);
     if (n_named < n)
-        append(text_out, chars, " and %d more", n - n_named);
-    append(text_out, chars, " of %d %s in: ", n_ranks,
-           !result->has_majority ? "differ, with no majority to say who is right,"
-           : n == 1              ? "differs from the others"
-                                 : "differ from the others");
+        esper_append(text_out, chars, " and %d more", n - n_named);
+    esper_append(text_out, chars, " of %d %s in: ", n_ranks,
+                 !result->has_majority ? "differ, with no majority to say who is right,"
+                 : n == 1              ? "differs from the others"
+                                       : "differ from the others");
     for (int f = 0; f < ESPER_AGREE_N_FIELDS; f++)
         if ((result->fields & 1u << f) != 0) {
-            append(text_out, chars, "%s%s", between, esper_agree_field_name(f));
+            esper_append(text_out, chars, "%s%s", between, esper_agree_field_name(f));
             between = ", ";
         }
-    append(text_out, chars, " (%s: rank %d has %016llx", esper_agree_field_name(result->field), result->rank[0],
-           (unsigned long long)result->value[0]);
+    esper_append(text_out, chars, " (%s: rank %d has %016llx", esper_agree_field_name(result->field), result->rank[0],
+                 (unsigned long long)result->value[0]);
     if (result->has_majority)
-        append(text_out, chars, ", the majority %016llx)", (unsigned long long)result->majority);
+        esper_append(text_out, chars, ", the majority %016llx)", (unsigned long long)result->majority);
     else
-        append(text_out, chars, ", rank %d has %016llx)", result->rank[1], (unsigned long long)result->value[1]);
+        esper_append(text_out, chars, ", rank %d has %016llx)", result->rank[1], (unsigned long long)result->value[1]);
 }
 
 /* --------------------------------------------------------------------------------------------------------- agreeing */

@@ -24,12 +24,12 @@ typedef struct trials_memory {
 } trials_memory;
 
 typedef struct policy_trials {
-    esper_policy base;
+    esper_policy         base;
     esper_trial_settings settings;
-    esper_trial_ground ground;
-    trials_memory memory;
-    esper_fork forks[ESPER_TRIAL_MAX_FORKS];
-    int n; /* nothing first */
+    esper_trial_ground   ground;
+    trials_memory        memory;
+    esper_fork           forks[ESPER_TRIAL_MAX_FORKS];
+    int                  n; /* nothing first */
 } policy_trials;
 
 double esper_trial_bound(int n_candidates)

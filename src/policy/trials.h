@@ -16,17 +16,17 @@ enum { ESPER_TRIAL_MAX_FORKS = 64 };
 
 /* A fork, and what came of it in the last round that it took part in. */
 typedef struct esper_fork {
-    int32_t slot, blueprint;     /* slot of the view; -1: it got nothing */
-    double step_flops;           /* of a training step */
-    double sample_flops;         /* of a forward pass of one sample */
-    uint32_t birth_steps;        /* that the choice of its weights costs, in each round */
-    int64_t params;              /* that it has more */
-    int32_t round;               /* from 0 */
+    int32_t  slot, blueprint; /* slot of the view; -1: it got nothing */
+    double   step_flops;      /* of a training step */
+    double   sample_flops;    /* of a forward pass of one sample */
+    uint32_t birth_steps;     /* that the choice of its weights costs, in each round */
+    int64_t  params;          /* that it has more */
+    int32_t  round;           /* from 0 */
     uint32_t n_steps, n_samples; /* trained, and validated on */
-    double loss;                 /* not finite: it has lost */
-    double gain, error; /* nothing's loss less its own, mean over samples, and the standard error, paired by sample */
-    double flops;       /* spent on it, in all rounds */
-    uint64_t weights;   /* hash of them, at the end */
+    double   loss;            /* not finite: it has lost */
+    double   gain, error;     /* nothing's loss less its own, mean over samples, and the standard error, paired by sample */
+    double   flops;           /* spent on it, in all rounds */
+    uint64_t weights;         /* hash of them, at the end */
 } esper_fork;
 
 /* Where forks are trained. */
@@ -43,13 +43,13 @@ typedef struct esper_trial_ground {
 
 /* How trials are held. */
 typedef struct esper_trial_settings {
-    double share;        /* of the run's budget that they may cost together */
-    double first;        /* share of the run before the first */
+    double   share;      /* of the run's budget that they may cost together */
+    double   first;      /* share of the run before the first */
     uint32_t n_steps;    /* of the last round, at most; 0: as many as can be paid */
-    int n_rounds;        /* at most; 0: until two candidates are left */
-    double price;        /* loss that twice the FLOPs of a sample have to bring */
+    int      n_rounds;   /* at most; 0: until two candidates are left */
+    double   price;      /* loss that twice the FLOPs of a sample have to bring */
     uint32_t blueprints; /* bits 1 << index of what is tried */
-    int batch;           /* samples of a step */
+    int      batch;      /* samples of a step */
     uint32_t n_batches;  /* of the validation split */
 } esper_trial_settings;
 

@@ -3,13 +3,13 @@
 
 #include <assert.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "dist/append.h"
 
 typedef struct entry {
     int32_t  stage;
@@ -108,17 +108,6 @@ static bool has_ended(const esper_roster *roster, int here, const entry *its)
            entry_of(roster, here).stage != ESPER_ROSTER_LEFT; /* it may have left just before */
 }
 
-static __attribute__((format(printf, 3, 4))) void append(char *text, size_t chars, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-
-    assert(used < chars);
-    va_start(args, format);
-    vsnprintf(text + used, chars - used, format, args);
-    va_end(args);
-}
-
 bool esper_roster_is_full(const esper_roster *roster)
 {
     for (int i = 0; i < roster->n_here && roster->file >= 0; i++)
@@ -136,7 +125,7 @@ int esper_roster_ended(const esper_roster *roster, char *text, size_t chars)
         entry its = entry_of(roster, i);
 
         if (has_ended(roster, i, &its))
-            append(text, chars, "%srank %d", n++ > 0 ? ", " : "", its.rank);
+            esper_append(text, chars, "%srank %d", n++ > 0 ? ", " : "", its.rank);
     }
     return n;
 }
@@ -153,14 +142,14 @@ static int tell_here(const esper_roster *roster, esper_roster_stage stage, uint6
         const char *between = n > 0 ? "; " : "";
 
         if (its.stage == ESPER_ROSTER_NOT_COME && on_one_machine)
-            append(text, chars, "%srank %d has not come", between, i);
+            esper_append(text, chars, "%srank %d has not come", between, i);
         else if (its.stage == ESPER_ROSTER_NOT_COME)
-            append(text, chars, "%sthe rank with place %d of %d on this machine has not come", between, i,
-                   roster->n_here);
+            esper_append(text, chars, "%sthe rank with place %d of %d on this machine has not come", between, i,
+                         roster->n_here);
         else if (has_ended(roster, i, &its))
-            append(text, chars, "%srank %d has ended", between, its.rank);
+            esper_append(text, chars, "%srank %d has ended", between, its.rank);
         else if (its.stage == (int32_t)stage && now > its.signed_ns && now - its.signed_ns > silent_ns)
-            append(text, chars, "%srank %d came and does not move", between, its.rank);
+            esper_append(text, chars, "%srank %d came and does not move", between, its.rank);
         else
             continue;
         n++;
@@ -175,21 +164,21 @@ static void tell_others(const esper_roster *roster, esper_roster_stage stage, ch
     int n = 0;
 
     if (roster->n_here < roster->size) {
-        append(text, chars, "of this machine all have come (");
+        esper_append(text, chars, "of this machine all have come (");
         for (int i = 0; i < roster->n_here; i++, between = ", ")
-            append(text, chars, "%srank %d", between, entry_of(roster, i).rank);
-        append(text, chars, "); of the others one or more have not, or cannot be reached");
+            esper_append(text, chars, "%srank %d", between, entry_of(roster, i).rank);
+        esper_append(text, chars, "); of the others one or more have not, or cannot be reached");
         return;
     }
     for (int i = 0; i < roster->n_here; i++) {
         entry its = entry_of(roster, i);
 
         if (its.stage == (int32_t)stage + 1)
-            append(text, chars, "%srank %d", n++ > 0 ? ", " : "", its.rank);
+            esper_append(text, chars, "%srank %d", n++ > 0 ? ", " : "", its.rank);
     }
-    append(text, chars,
-           n > 0 ? " went on, and did not answer since"
-                 : "all of them have come, and MPI does not bring them together");
+    esper_append(text, chars,
+                 n > 0 ? " went on, and did not answer since"
+                       : "all of them have come, and MPI does not bring them together");
 }
 
 void esper_roster_tell(const esper_roster *roster, esper_roster_stage stage, uint64_t silent_ns, char *text,
@@ -197,7 +186,7 @@ void esper_roster_tell(const esper_roster *roster, esper_roster_stage stage, uin
 {
     text[0] = '\0';
     if (roster->file < 0)
-        append(text, chars, "which are missing, this launcher does not let us know");
+        esper_append(text, chars, "which are missing, this launcher does not let us know");
     else if (tell_here(roster, stage, silent_ns, text, chars) == 0)
         tell_others(roster, stage, text, chars);
 }
