@@ -1,6 +1,7 @@
 /* A job that some of its ranks do not join. Every other rank must notice in time and know who: it writes what it was told to
  * told.RANK, for tests/dist/test_join.sh, which runs it. Alone there is nobody to miss.
- *   usage: test_join RANK:HOW [RANK:HOW]     HOW: never, exit, stop: before it joins; stop-within, kill-within: while it does */
+ *   usage: test_join RANK:HOW [RANK:HOW]     HOW: never, exit, stop: before it joins; stop-within, kill-within: while it does;
+ *   nap: it joins as the others do, and sleeps over its deadline, deaf to the launcher */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,17 +22,20 @@ static void on_term(int number)
     told_to_end = 1;
 }
 
-static void on_alarm(int number)
-{
-    (void)number;
-    raise(signal_within);
-}
-
 static void rest(double seconds)
 {
     nanosleep(
         &(struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)},
         NULL);
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+    if (signal_within != 0)
+        raise(signal_within);
+    else
+        rest(0.9);
 }
 
 /* What this rank does before it joins. The others come later, so that whoever is struck a moment after it began to join has
@@ -44,10 +48,13 @@ static void prepare(const char *how)
         raise(SIGSTOP);
     if (strcmp(how, "never") == 0)
         rest(40.0);
-    if (how[0] == '\0')
-        rest(1.2);
-    else {
+    if (strcmp(how, "nap") == 0)
+        signal(SIGTERM, SIG_IGN);
+    else if (how[0] != '\0')
         signal_within = strcmp(how, "stop-within") == 0 ? SIGSTOP : SIGKILL;
+    if (signal_within == 0)
+        rest(1.2);
+    if (how[0] != '\0') {
         signal(SIGALRM, on_alarm);
         ualarm(800000, 0);
     }

@@ -31,7 +31,8 @@ expect() {
 
 begin absent 2 1:never
 begin ended 2 0:exit
-begin pair 4 1:stop 2:stop-within
+# The launcher leaves time for one that is deaf to it, which would otherwise be ended in its sleep.
+OMPI_MCA_odls_base_sigkill_timeout=3 begin pair 4 1:stop 2:stop-within 3:nap
 begin killed 3 1:kill-within
 bash "$runner" 1 "$ESPER" grow synth --epochs 1 --max-steps 2 --progress none --run-dir helped --join-deadline 2 \
     : -n 1 "$ESPER" grow --help >/dev/null 2>log.txt

@@ -59,7 +59,8 @@ static bool is_window(const mpi_link *mpi)
     return mpi->memory != MPI_WIN_NULL;
 }
 
-/* What is told of ranks that keep others waiting. */
+/* What is told of ranks that keep others waiting: by the first that gives up. By the time the next one looks, the launcher may
+ * have woken or ended those that it was about. */
 static esper_status give_up(const mpi_link *mpi, esper_roster_stage stage, uint64_t deadline_ns, esper_wait_end end,
                             char *why)
 {
@@ -67,6 +68,10 @@ static esper_status give_up(const mpi_link *mpi, esper_roster_stage stage, uint6
     uint64_t half = deadline_ns / 2, silent_ns = deadline_ns == 0 || half > SILENT_NS ? SILENT_NS : half;
     char who[ESPER_ROSTER_NOTE_CHARS];
 
+    if (end != ESPER_WAIT_ABORT && esper_roster_read_note(&mpi->roster, who)) {
+        snprintf(why, ESPER_COMM_WHY_CHARS, "%s", who);
+        return ESPER_E_PEER;
+    }
     if (end == ESPER_WAIT_LONG) {
         (void)esper_roster_ended(&mpi->roster, who, sizeof(who));
         snprintf(why, ESPER_COMM_WHY_CHARS, "%s has ended before all ranks had %s", who, doing);
@@ -111,12 +116,8 @@ static esper_status watch(mpi_link *mpi, bool (*is_over)(mpi_link *mpi), esper_r
             return give_up(mpi, stage, deadline_ns, ESPER_WAIT_LATE, why);
         if (now - looked > LOOK_NS) {
             esper_roster_sign(&mpi->roster, stage);
-            if (esper_roster_ended(&mpi->roster, who, sizeof(who)) > 0)
+            if (esper_roster_ended(&mpi->roster, who, sizeof(who)) > 0 || esper_roster_read_note(&mpi->roster, who))
                 return give_up(mpi, stage, deadline_ns, ESPER_WAIT_LONG, why);
-            if (esper_roster_read_note(&mpi->roster, who)) {
-                snprintf(why, ESPER_COMM_WHY_CHARS, "%s", who);
-                return ESPER_E_PEER;
-            }
             looked = now;
         }
         nanosleep(&(struct timespec){.tv_nsec = WATCH_NS}, NULL);
