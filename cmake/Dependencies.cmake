@@ -3,6 +3,7 @@
 #
 #   esper_dependencies   what the engine needs
 #   esper_cmocka         what the tests need besides; only where ESPER_HAVE_CMOCKA
+#   PkgConfig::MHD       what the web server needs; only where ESPER_HAVE_MHD. ESPER_NO_SERVER: the source to leave out
 #   esper_mpi            what the module for ranks needs; only where ESPER_HAVE_MPI
 
 find_package(PkgConfig QUIET)
@@ -38,7 +39,10 @@ esper_probe(JANSSON jansson jansson libjansson-dev YES)
 esper_probe(XXHASH libxxhash xxHash libxxhash-dev YES)
 esper_probe(INIH inih inih libinih-dev YES)
 esper_probe(SQLITE sqlite3 SQLite libsqlite3-dev YES)
+esper_probe(PNG libpng "libpng (images of your own)" libpng-dev NO)
+esper_probe(JPEG libjpeg "libjpeg (images of your own)" libjpeg62-turbo-dev NO)
 esper_probe(MPI ompi-c "Open MPI (ranks)" libopenmpi-dev NO)
+esper_probe(MHD libmicrohttpd "libmicrohttpd (esper serve)" libmicrohttpd-dev NO)
 esper_probe(CMOCKA cmocka "cmocka (tests)" libcmocka-dev ${need_cmocka})
 
 if(missing_libraries)
@@ -53,6 +57,19 @@ find_package(Threads REQUIRED)
 add_library(esper_dependencies INTERFACE)
 target_link_libraries(esper_dependencies INTERFACE
     PkgConfig::ZLIB PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::INIH PkgConfig::SQLITE Threads::Threads m)
+
+# Readers of images: src/data/decode_X.c where the library is there, src/data/decode_X_none.c where it is not.
+set(ESPER_ABSENT_READERS "")
+foreach(reader png jpeg)
+    string(TOUPPER ${reader} library)
+    if(${library}_FOUND)
+        target_link_libraries(esper_dependencies INTERFACE PkgConfig::${library})
+        target_compile_definitions(esper_dependencies INTERFACE ESPER_HAVE_${library})
+        list(APPEND ESPER_ABSENT_READERS decode_${reader}_none)
+    else()
+        list(APPEND ESPER_ABSENT_READERS decode_${reader})
+    endif()
+endforeach()
 
 # xxHash's choice of vectors at run time: a part of the library that not every build of it has.
 include(CheckCSourceCompiles)
@@ -70,6 +87,13 @@ set(ESPER_HAVE_CMOCKA ${CMOCKA_FOUND})
 if(ESPER_HAVE_CMOCKA)
     add_library(esper_cmocka INTERFACE)
     target_link_libraries(esper_cmocka INTERFACE PkgConfig::CMOCKA)
+endif()
+
+set(ESPER_HAVE_MHD ${MHD_FOUND})
+if(ESPER_HAVE_MHD)
+    set(ESPER_NO_SERVER none)
+else()
+    set(ESPER_NO_SERVER mhd)
 endif()
 
 set(ESPER_HAVE_MPI ${MPI_FOUND})

@@ -196,8 +196,9 @@ enum {
 typedef struct esper_config_use {
     esper_config_job job;
     const char      *task;
-    bool             images;    /* its host is convolutional; else a transformer */
+    bool             images, text, table; /* which of these its data is: its host is convolutional, a transformer, an MLP */
     bool             has_files; /* its data is read from files */
+    bool             own;       /* its data is people's own: named by a path, decoded into the cache */
     bool             launched;  /* below mpirun or the like, if only as one rank: jobs of several sizes have the same flags */
     unsigned         deciders;  /* ESPER_CONFIG_BY_*; 0 = nobody */
 } esper_config_use;

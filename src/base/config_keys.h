@@ -47,12 +47,15 @@
  *
  *     X(name, holds, why it has none where that does not hold, what else one could do, the same in `esper compare`)
  *
- * `holds` is asked of `config`, the configuration in force, and `use`, what is known of the run besides. What one could do is
+ * IMAGES, TEXT and DENSE (text or tables) are what is left of the three kinds of data. `holds` is asked of `config`, the configuration in force, and `use`, what is known of the run besides. What one could do is
  * said to who gave a flag; "" = nothing. */
 #define ESPER_CONFIG_NEED_LIST(X)                                                                                      \
-    X(IMAGES, use->images, "its host is a transformer", "", "")                                                        \
-    X(TEXT, !use->images, "its host is convolutional", "", "")                                                         \
+    X(NO_TEXT, !use->text, "its host is a transformer", "", "")                                                        \
+    X(NO_IMAGES, !use->images, "its host is convolutional", "", "")                                                    \
+    X(NO_TABLE, !use->table, "its host is for tables", "", "")                                                         \
+    X(SHAPED, config->host[0] == '\0', "its host is given as text", "leave out --host", "leave out --host")            \
     X(FILES, use->has_files, "its data is synthetic", "", "")                                                          \
+    X(OWN, use->own, "its data is not a folder, a table or an array of your own", "", "")                              \
     X(SGD, config->optimizer == ESPER_CONFIG_OPTIMIZER_SGD, "the optimiser is adamw", "give --optimizer sgd",          \
       "give --optimizer sgd")                                                                                          \
     X(ADAMW, config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW, "the optimiser is sgd", "give --optimizer adamw",      \
@@ -119,6 +122,9 @@
       "that takes escapes (TERM).")                                                                                    \
     X(RUN, log_level, CHOICE, "info", ANY, "", EVERY, ALWAYS, WORDS,                                                   \
       "The least important messages still printed on standard error.")                                                 \
+    X(RUN, log, TEXT, "", ANY, "NAMES", TRAIN | GROW | LEARN, ALWAYS, FILES,                                           \
+      "Copies of the numbers for other tools, in the run's directory: tensorboard, csv, or both with a comma between "  \
+      "them.")                                                                                                         \
     X(TRAINING, epochs, INT, "5", FROM(0), "epochs", EVERY, EPOCHS, BITS,                                              \
       "Passes over the training samples.")                                                                             \
     X(TRAINING, length, CHOICE, "flops", ANY, "", GROW | COMPARE, ALWAYS, BITS,                                        \
@@ -156,6 +162,10 @@
       "Where a schedule that falls ends.")                                                                             \
     X(TRAINING, fall, REAL, "0.4", BETWEEN(0, 1), "", EVERY, HOLDS, BITS,                                              \
       "Last part of the run in which a rate that was held falls. A network grows while it is held.")                   \
+    X(TRAINING, patience, INT, "0", FROM(0), "epochs", TRAIN | GROW | LEARN, ALWAYS, BITS,                             \
+      "Epochs without a lower validation loss after which a rate that was held begins to fall, and a run whose rate falls " \
+      "or stays ends; in `esper learn` rounds in which the mean return of ten has not risen, and the learning ends. "  \
+      "0 waits for ever.") \
     X(GROWTH, policy, TEXT, "trials", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                        \
       "Who decides about seeds: trials, none, heuristic, random, scripted (see decisions), command (see policy_cmd), "  \
       "halving (nobody: the best of 16 static networks is searched for within the run's FLOPs), or a "                 \
@@ -176,9 +186,16 @@
       "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
     X(GROWTH, max_params, INT, "0", FROM(0), "parameters", GROWN, CHOOSES, BITS,                                       \
       "Most parameters the network may grow to; 0 sets no limit.")                                                     \
+    X(GROWTH, max_kib, REAL, "0", FROM(0), "KiB", GROWN, CHOOSES, BITS,                                                \
+      "The same by the size of its weights, four bytes each; 0 sets no limit.")                                        \
+    X(GROWTH, max_flops, REAL, "0", FROM(0), "FLOPs", GROWN, CHOOSES, BITS,                                            \
+      "Most FLOPs for one sample, forward, that the network may grow to; 0 sets no limit.")                            \
     X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROW | COMPARE, KINDS, BITS,                                         \
       "Kinds of seeds that are tried, by trials beside each other, by the heuristic in turn, separated by commas. "    \
       "Empty: the usual ones.")                                                                                        \
+    X(GROWTH, add_blueprints, TEXT, "", ANY, "NAME = TEXT|FILE", TRAIN | GROW | COMPARE, SEEDS, BITS,                  \
+      "Kinds of seeds of one's own, as text such as 'wide = conv 2w | conv w', or a file of them (docs/hosts.md). Trials " \
+      "try them beside the usual ones; blueprints, plant and decisions name them.")                                    \
     X(GROWTH, trial_share, REAL, "0.2", BETWEEN(0, 1), "", GROW | COMPARE, TRIALS, BITS,                               \
       "Most that trials may cost, as a share of the run's FLOPs. 0: there are none.")                                  \
     X(GROWTH, trial_first, REAL, "0.03", BETWEEN(0, 1), "", GROW | COMPARE, TRIALS, BITS,                              \
@@ -216,8 +233,6 @@
       "Rounds of `esper learn`: episodes of all environments, then one update of the policy.")                         \
     X(LEARN, envs, INT, "16", BETWEEN(1, 1024), "environments", LEARN, ALWAYS, BITS,                                   \
       "Networks that grow side by side in a round, each with its own weights, order of samples and slots.")            \
-    X(LEARN, patience, INT, "0", FROM(0), "rounds", LEARN, ALWAYS, BITS,                                               \
-      "Ends the learning when the mean return of ten rounds has not risen for so many; 0 goes through all rounds.")    \
     X(LEARN, policy_width, INT, "64", BETWEEN(8, 1024), "", LEARN, LEARNER, BITS,                                      \
       "Numbers that a policy thinks and remembers with; a multiple of 8.")                                             \
     X(LEARN, ppo_lr, REAL, "1e-3", OVER(0), "", LEARN, LEARNER, BITS,                                                  \
@@ -258,6 +273,16 @@
       "Batch norm over the whole batch of all ranks instead of each rank's part of it.")                               \
     X(DATA, data, TEXT, "", ANY, "", EVERY, FILES, BITS,                                                               \
       "Where the data lies, several paths separated by ':'. Empty: the task's usual place.")                           \
+    X(DATA, image_size, TEXT, "", ANY, "HxW", EVERY, OWN | IMAGES, BITS,                                               \
+      "Size that images of your own are brought to, such as 32x32. Empty: theirs, if they are equal and small.")       \
+    X(DATA, grey, BOOL, "false", ANY, "", EVERY, OWN | IMAGES, BITS,                                                   \
+      "Turns images of your own into grey ones; otherwise they stay as they are.")                                     \
+    X(DATA, skip_bad, BOOL, "false", ANY, "", EVERY, OWN | IMAGES, BITS,                                               \
+      "Leaves damaged image files out, and tells which, instead of refusing the folder.")                              \
+    X(DATA, target, TEXT, "", ANY, "COLUMN", EVERY, OWN | NO_IMAGES, BITS,                                             \
+      "The column of a table of your own that holds the classes. Empty: the last.")                                    \
+    X(DATA, cache, TEXT, "", ANY, "DIR", EVERY, OWN, FILES,                                                            \
+      "Where decoded data of your own is kept, so that it is decoded once. Empty: ~/.cache/esper.")                    \
     X(DATA, valid_fraction, REAL, "0.1", ABOVE(0, 0.5), "", EVERY, ALWAYS, BITS,                                       \
       "Part of the training samples set aside, by seed, for validation. The test set is read once, at the end.")       \
     X(DATA, train_limit, INT, "0", FROM(0), "samples", EVERY, ALWAYS, BITS,                                            \
@@ -268,26 +293,31 @@
       "Augmentation: mirrors half of the images, left to right.")                                                      \
     X(DATA, cutout, INT, "0", BETWEEN(0, 64), "pixels", EVERY, IMAGES, BITS,                                           \
       "Augmentation: blanks a random square of this side in each image.")                                              \
-    X(NETWORK, blocks, INT, "3", BETWEEN(2, 8), "blocks", EVERY, IMAGES, BITS,                                         \
+    X(NETWORK, host, TEXT, "", ANY, "TEXT|FILE|NAME", EVERY, ALWAYS, BITS,                                             \
+      "The network to begin with, as text such as 'conv 16 | pool | conv 32 | mean | linear' (docs/hosts.md), a file of " \
+      "it, or a name from `esper info hosts`. Empty: what the settings below make.")                                   \
+    X(NETWORK, slots, TEXT, "", ANY, "NAMES", GROWN, SEEDS, BITS,                                                      \
+      "Slots where it may grow, separated by commas, such as r0c1,r1c0; `esper info net` lists them. Empty: all.")     \
+    X(NETWORK, blocks, INT, "3", BETWEEN(2, 8), "blocks", EVERY, IMAGES | SHAPED, BITS,                                \
       "Convolution blocks of an image host; each doubles the channels.")                                               \
-    X(NETWORK, channels, INT, "8", BETWEEN(1, 512), "channels", EVERY, IMAGES, BITS,                                   \
+    X(NETWORK, channels, INT, "8", BETWEEN(1, 512), "channels", EVERY, IMAGES | SHAPED, BITS,                          \
       "Channels of the first block.")                                                                                  \
-    X(NETWORK, kernel, INT, "3", BETWEEN(1, 7), "pixels", EVERY, IMAGES, BITS,                                         \
+    X(NETWORK, kernel, INT, "3", BETWEEN(1, 7), "pixels", EVERY, IMAGES | SHAPED, BITS,                                \
       "Side of the convolution window; odd, so that it has a middle.")                                                 \
-    X(NETWORK, pools, INT, "-1", BETWEEN(-1, 8), "blocks", EVERY, IMAGES, BITS,                                        \
+    X(NETWORK, pools, INT, "-1", BETWEEN(-1, 8), "blocks", EVERY, IMAGES | SHAPED, BITS,                               \
       "Leading blocks that end by halving height and width; -1, or more than there are, means all of them.")           \
-    X(NETWORK, layers, INT, "4", BETWEEN(1, 64), "layers", EVERY, TEXT, BITS,                                          \
-      "Layers of a text host, a transformer.")                                                                         \
-    X(NETWORK, width, INT, "128", BETWEEN(1, 8192), "", EVERY, TEXT, BITS,                                             \
-      "Numbers that stand for one token inside a text host; a multiple of heads.")                                     \
-    X(NETWORK, heads, INT, "4", BETWEEN(1, 256), "heads", EVERY, TEXT, BITS,                                           \
+    X(NETWORK, layers, INT, "4", BETWEEN(1, 64), "layers", EVERY, DENSE | SHAPED, BITS,                                \
+      "Layers of a text host, a transformer, or of a host for tables.")                                                \
+    X(NETWORK, width, INT, "128", BETWEEN(1, 8192), "", EVERY, DENSE | SHAPED, BITS,                                   \
+      "Numbers that stand for one token inside a text host, a multiple of heads, or for a row inside a host for tables.") \
+    X(NETWORK, heads, INT, "4", BETWEEN(1, 256), "heads", EVERY, TEXT | SHAPED, BITS,                                  \
       "Attention heads that share the width of a layer.")                                                              \
     X(NETWORK, context, INT, "128", BETWEEN(1, 4096), "tokens", EVERY, TEXT, BITS,                                     \
       "Tokens a text host sees at once.")                                                                              \
-    X(NETWORK, segments, INT, "2", BETWEEN(1, 64), "segments", EVERY, TEXT, BITS,                                      \
+    X(NETWORK, segments, INT, "2", BETWEEN(1, 64), "segments", EVERY, TEXT | SHAPED, BITS,                             \
       "Parts a text host is divided into, each of layers / segments layers and with a place to grow at its end.")      \
-    X(NETWORK, dropout, REAL, "0", BELOW(0, 1), "", EVERY, TEXT, BITS,                                                 \
-      "Part of the activations of a text host that is blanked at random while training.")
+    X(NETWORK, dropout, REAL, "0", BELOW(0, 1), "", EVERY, DENSE | SHAPED, BITS,                                       \
+      "Part of the activations of a text host, or one for tables, that is blanked at random while training.")
 /* clang-format on */
 
 #endif

@@ -16,6 +16,9 @@ enum {
 #define X(name, holds, why, instead, compared) name = 1 << NEED_##name,
     ESPER_CONFIG_NEED_LIST(X)
 #undef X
+        IMAGES = NO_TEXT | NO_TABLE,
+    TEXT = NO_IMAGES | NO_TABLE,
+    DENSE = NO_IMAGES,
 };
 
 /* And of the column jobs. */

@@ -81,14 +81,39 @@ esper_status esper_file_read(const char *path, size_t max_bytes, char **data_out
     return ESPER_OK;
 }
 
-/* Makes one directory, or finds it there: mkdir has several ways of saying so (EEXIST, EROFS, EACCES), stat one. */
+esper_status esper_file_sync_dir_of(const char *path)
+{
+    char *way = esper_mem_strdup(path), *slash;
+    esper_status st = ESPER_OK;
+    size_t n = strlen(path);
+    int fd;
+
+    if (way == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "the directory of %s", path);
+    while (n > 1 && way[n - 1] == '/')
+        way[--n] = '\0';
+    slash = strrchr(way, '/');
+    if (slash != NULL)
+        slash[1] = '\0'; /* keeps the slash, so that "/file" gives "/" */
+    fd = open(slash != NULL ? way : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    esper_mem_free(way);
+    if (fd < 0) /* one where we may write but not read is as durable as it gets */
+        return errno == EACCES ? ESPER_OK : esper_file_fail("its directory cannot be opened", path);
+    if (fsync(fd) != 0 && errno != EINVAL) /* that is what file systems answer that cannot sync a directory */
+        st = esper_file_fail("its directory cannot be synced", path);
+    close(fd);
+    return st;
+}
+
+/* Makes one directory, or finds it there: mkdir has several ways of saying so (EEXIST, EROFS, EACCES), stat one. What is synced in
+ * a new one is lost with its name. */
 static esper_status make_dir(const char *path)
 {
     struct stat info;
     int code;
 
     if (mkdir(path, 0777) == 0)
-        return ESPER_OK;
+        return esper_file_sync_dir_of(path);
     code = errno;
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return ESPER_OK;

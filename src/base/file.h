@@ -12,7 +12,10 @@ esper_status esper_file_read(const char *path, size_t max_bytes, char **data_out
 /* errno as a status: "path: what: reason". */
 esper_status esper_file_fail(const char *what, const char *path);
 
-/* Creates the directory and those above it; fine when it exists. */
+/* Makes names in the directory that holds `path` durable, as far as its file system can. */
+esper_status esper_file_sync_dir_of(const char *path);
+
+/* Creates the directory and those above it, durably; fine when it exists. */
 esper_status esper_file_make_dirs(const char *path);
 
 #endif

@@ -16,6 +16,7 @@
 #include "cli/cli.h"
 #include "cli/compare_run.h"
 #include "cli/job.h"
+#include "cli/own_data.h"
 #include "cli/report_page.h"
 #include "run/settings.h"
 #include "ui/compare_table.h"
@@ -226,8 +227,8 @@ static esper_status run(esper_cli_call *call)
     esper_compare compare;
     esper_status status;
 
-    ESPER_TRY(esper_task_find(call->n_words == 1 ? call->words[0] : esper_task_list()[0]->name, &task));
-    ESPER_TRY(esper_task_configure(task, ESPER_CONFIG_IN_COMPARE, &call->config));
+    ESPER_TRY(esper_own_data_task(call->n_words == 1 ? call->words[0] : esper_task_list()[0]->name,
+                                  ESPER_CONFIG_IN_COMPARE, &call->config, &task));
     ESPER_TRY(read_wish(&wish, &call->config));
     ESPER_TRY(esper_compare_init(&compare, task, &call->config, policies, wish.n_seeds));
     status = check_settings(&compare);

@@ -15,13 +15,59 @@
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */
-static const char *const keys[] = {"threads", "backend", "data", "batch", NULL};
+static const char *const keys[] = {"threads", "backend", "data", "cache", "batch", NULL};
 
-static void print_score(const esper_network *network, const char *file, esper_split split, const esper_tally *tally,
-                        bool as_json)
+enum { MOST_CLASSES_SHOWN = 40 };
+
+/* How many samples of each class there are, and how many of them were right. */
+typedef struct class_scores {
+    uint32_t n[ESPER_DATASET_MAX_CLASSES], right[ESPER_DATASET_MAX_CLASSES];
+} class_scores;
+
+/* Samples come in the order of their ids. */
+static void score_classes(const esper_dataset *data, esper_split split, const float *corrects, class_scores *out)
+{
+    memset(out, 0, sizeof(*out));
+    for (uint32_t i = 0; i < esper_dataset_count(data, split); i++) {
+        uint8_t label = esper_dataset_label(data, split, esper_dataset_id(data, split, i));
+
+        out->n[label]++;
+        out->right[label] += corrects[i] > 0.5f;
+    }
+}
+
+static void print_classes(const esper_dataset *data, const class_scores *scores)
+{
+    int n = esper_dataset_info_get(data)->classes;
+
+    for (int c = 0; c < n && n <= MOST_CLASSES_SHOWN; c++)
+        if (scores->n[c] > 0)
+            esper_terminal_print(stdout, "  %6.2f %% of %6u  %s\n", 100.0 * scores->right[c] / scores->n[c],
+                                 scores->n[c], esper_dataset_class_name(data, c));
+    if (n > MOST_CLASSES_SHOWN)
+        printf("  (of %d classes: --json lists them)\n", n);
+}
+
+static void write_classes(esper_json *json, const esper_dataset *data, const class_scores *scores)
+{
+    esper_json_key(json, "classes"), esper_json_array_begin(json);
+    for (int c = 0; c < esper_dataset_info_get(data)->classes; c++) {
+        esper_json_object_begin(json);
+        esper_json_key(json, "name"), esper_json_text(json, esper_dataset_class_name(data, c));
+        esper_json_key(json, "samples"), esper_json_int(json, scores->n[c]);
+        esper_json_key(json, "correct"), esper_json_int(json, scores->right[c]);
+        esper_json_object_end(json);
+    }
+    esper_json_array_end(json);
+}
+
+/* scores NULL: of text, which has no classes. */
+static esper_status print_score(const esper_network *network, const char *file, esper_split split,
+                                const esper_tally *tally, const class_scores *scores, bool as_json)
 {
     const esper_cursor *cursor = &network->cursor;
-    char text[6 * ESPER_PATH_CHARS + 256]; /* every character of the path may need an escape */
+    enum { TEXT_CHARS = 6 * ESPER_PATH_CHARS + 256 + ESPER_DATASET_MAX_CLASSES * (6 * 1024 + 64) }; /* with escapes */
+    char *text;
     char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
     esper_json json;
 
@@ -32,9 +78,14 @@ static void print_score(const esper_network *network, const char *file, esper_sp
                              cursor->epoch, batches, esper_split_name(split),
                              esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
                              esper_text_count((int64_t)tally->samples, count));
-        return;
+        if (scores != NULL && esper_dataset_names_classes(network->engine->data))
+            print_classes(network->engine->data, scores);
+        return ESPER_OK;
     }
-    esper_json_init(&json, text, sizeof(text));
+    text = esper_mem_alloc(TEXT_CHARS);
+    if (text == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "scores");
+    esper_json_init(&json, text, TEXT_CHARS);
     esper_json_object_begin(&json);
     esper_json_key(&json, "path"), esper_json_text(&json, file);
     esper_json_key(&json, "epoch"), esper_json_int(&json, cursor->epoch);
@@ -43,9 +94,36 @@ static void print_score(const esper_network *network, const char *file, esper_sp
     esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);
     esper_json_key(&json, "loss"), esper_json_real(&json, esper_tally_loss(tally));
     esper_json_key(&json, "accuracy"), esper_json_real(&json, esper_tally_accuracy(tally));
+    if (scores != NULL)
+        write_classes(&json, network->engine->data, scores);
     esper_json_object_end(&json);
     assert(!json.overflow);
     printf("%s\n", text);
+    esper_mem_free(text);
+    return ESPER_OK;
+}
+
+static esper_status score(esper_network *network, const char *file, esper_split split, bool as_json)
+{
+    const esper_dataset *data = network->engine->data;
+    esper_request request = {.network = network, .split = split};
+    class_scores scores;
+    esper_status status;
+
+    if (esper_dataset_info_get(data)->kind == ESPER_DATASET_TOKENS) {
+        ESPER_TRY(esper_network_answer(&request, NULL));
+        return print_score(network, file, split, &request.tally, NULL, as_json);
+    }
+    request.corrects = esper_mem_alloc(esper_dataset_count(data, split) * sizeof(*request.corrects));
+    if (request.corrects == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "scores of %u samples", esper_dataset_count(data, split));
+    status = esper_network_answer(&request, NULL);
+    if (status == ESPER_OK) {
+        score_classes(data, split, request.corrects, &scores);
+        status = print_score(network, file, split, &request.tally, &scores, as_json);
+    }
+    esper_mem_free(request.corrects);
+    return status;
 }
 
 static esper_status evaluate(const char *file, const esper_config *asked, esper_split split, bool json)
@@ -55,7 +133,6 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     esper_network *network = NULL;
     esper_config_use use;
     esper_config config;
-    esper_tally tally;
     esper_status status;
 
     ESPER_TRY(esper_checkpoint_init(file, &checkpoint));
@@ -72,9 +149,7 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
             esper_log_warn(&log, "%s: the data is not what the network was trained on", file);
         status = esper_checkpoint_restore(&checkpoint, network);
         if (status == ESPER_OK)
-            status = esper_network_evaluate(network, split, NULL, &tally);
-        if (status == ESPER_OK)
-            print_score(network, file, split, &tally, json);
+            status = score(network, file, split, json);
         esper_single_close(network);
     }
     esper_checkpoint_fini(&checkpoint);

@@ -18,7 +18,7 @@
 #include "ui/text.h"
 
 /* Where to find what the network was trained on: a host takes its shapes from there. */
-static const char *const keys[] = {"data", NULL};
+static const char *const keys[] = {"data", "cache", NULL};
 
 /* What was asked for; NULL: not this. */
 typedef struct request {
@@ -57,7 +57,10 @@ static void describe(const esper_network *network, const esper_task *task, const
         used += list_channels("mean", data->mean, data->channels, about + used, ABOUT_CHARS - used);
         if (used < ABOUT_CHARS)
             list_channels("std ", data->std, data->channels, about + used, ABOUT_CHARS - used);
-    } else
+    } else if (network->engine->host.topology == ESPER_TOPOLOGY_MLP)
+        snprintf(about + used, ABOUT_CHARS - used, "Rows of %d numbers go in, normalised as they were for training.",
+                 data->features);
+    else
         snprintf(about + used, ABOUT_CHARS - used, "Tokens are ids from 0 to %d, at most %d of them.", data->vocab - 1,
                  network->engine->host.transformer.context);
 }
@@ -98,14 +101,59 @@ static void list_alphas(const esper_network *network, alphas *out)
     }
 }
 
+/* Names of what comes out, and for people's own tables of what goes in. */
+typedef struct names {
+    const char          *classes[ESPER_DATASET_MAX_CLASSES];
+    esper_torch_feature *features;
+} names;
+
+static esper_status list_names(const esper_dataset *data, names *out, esper_torch_desc *torch)
+{
+    const esper_dataset_info *info = esper_dataset_info_get(data);
+
+    torch->n_classes = info->kind == ESPER_DATASET_TOKENS ? 0 : info->classes;
+    torch->classes = out->classes;
+    for (int c = 0; c < torch->n_classes; c++)
+        out->classes[c] = esper_dataset_class_name(data, c);
+    torch->n_features = (int)esper_dataset_feature_count(data);
+    if (torch->n_features == 0)
+        return ESPER_OK;
+    torch->features = out->features = esper_mem_alloc((size_t)torch->n_features * sizeof(*out->features));
+    if (out->features == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%d names", torch->n_features);
+    for (int i = 0; i < torch->n_features; i++)
+        out->features[i].name = esper_dataset_feature(data, (uint32_t)i, &out->features[i].mean, &out->features[i].std);
+    return ESPER_OK;
+}
+
+static esper_status write_files(const esper_export *what, const esper_network *network, const request *asked)
+{
+    struct stat a, b;
+
+    if (asked->safetensors != NULL) {
+        if (stat(asked->file, &a) == 0 && stat(asked->safetensors, &b) == 0 && a.st_dev == b.st_dev &&
+            a.st_ino == b.st_ino) /* that would lose the run */
+            return ESPER_FAIL(ESPER_E_CONFIG, "%s is the checkpoint itself: choose another file", asked->safetensors);
+        ESPER_TRY(esper_export_weights(what, asked->safetensors));
+    }
+    if (asked->torch_dir != NULL)
+        ESPER_TRY(esper_export_torch(what, asked->torch_dir));
+    print_written(network, asked);
+    return ESPER_OK;
+}
+
 static esper_status write_out(const esper_network *network, const esper_task *task, const request *asked)
 {
     char about[ABOUT_CHARS];
-    struct stat a, b;
+    names known = {.features = NULL};
+    esper_status status;
+    static const char *const class_names[ESPER_N_TOPOLOGIES] = {[ESPER_TOPOLOGY_CNN] = "CnnHost",
+                                                                [ESPER_TOPOLOGY_TRANSFORMER] = "TransformerHost",
+                                                                [ESPER_TOPOLOGY_MLP] = "MlpHost"};
     alphas weights;
     esper_export what = {
         .torch = {.net = &network->net,
-                  .class_name = network->engine->host.topology == ESPER_TOPOLOGY_CNN ? "CnnHost" : "TransformerHost",
+                  .class_name = class_names[network->engine->host.topology],
                   .about = about,
                   .numbers = weights.numbers},
         .slab = &network->slab,
@@ -116,16 +164,11 @@ static esper_status write_out(const esper_network *network, const esper_task *ta
     list_alphas(network, &weights);
     what.torch.n_numbers = weights.n;
     describe(network, task, asked->file, about);
-    if (asked->safetensors != NULL) {
-        if (stat(asked->file, &a) == 0 && stat(asked->safetensors, &b) == 0 && a.st_dev == b.st_dev &&
-            a.st_ino == b.st_ino) /* that would lose the run */
-            return ESPER_FAIL(ESPER_E_CONFIG, "%s is the checkpoint itself: choose another file", asked->safetensors);
-        ESPER_TRY(esper_export_weights(&what, asked->safetensors));
-    }
-    if (asked->torch_dir != NULL)
-        ESPER_TRY(esper_export_torch(&what, asked->torch_dir));
-    print_written(network, asked);
-    return ESPER_OK;
+    status = list_names(network->engine->data, &known, &what.torch);
+    if (status == ESPER_OK)
+        status = write_files(&what, network, asked);
+    esper_mem_free(known.features);
+    return status;
 }
 
 static esper_status export(const request *asked)

@@ -219,6 +219,8 @@ const esper_command esper_command_grow = {
     .arguments = "[TASK] [flags]",
     .summary = "grow a network while it trains (default task: fashion)",
     .help =
+        "TASK is one of `esper info tasks`, or data of your own: a folder with a folder of PNG or JPEG files for each class,\n"
+        "a table (.csv), arrays (.npy, .npz, .safetensors) or a text; `esper info data PATH` tells what is seen in it.\n\n"
         "Trains the task's network and lets it grow. Its length is a budget of training FLOPs: what --epochs cost the network\n"
         "as it begins, or --flops; a larger network gets fewer epochs. At the end of every epoch a policy makes one decision.\n"
         "The usual one, trials, finds out what pays: now and then the run is forked, once as it is and once with each seed\n"

@@ -8,7 +8,9 @@
 #include "base/status.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
+#include "cli/info_data.h"
 #include "cli/info_plan.h"
+#include "cli/own_data.h"
 #include "dist/comm.h"
 #include "nn/blueprint.h"
 #include "policy/features.h"
@@ -42,7 +44,9 @@ typedef struct question {
     const char         *topic; /* NULL: none */
     const char         *task;  /* NULL: the first */
     bool                timed; /* with --time */
+    bool                text;  /* with --text */
     bool                all;   /* with --all: settings that have no effect, too */
+    bool                json;  /* with --json: of data */
     esper_config_job    job;   /* whose settings: those of `esper train`; with --grow or --learn of these */
 } question;
 
@@ -96,18 +100,41 @@ static esper_status info_tasks(const question *asked)
 
 static esper_status info_blueprints(const question *asked)
 {
+    static const char *const sizes[ESPER_N_TOPOLOGIES] = {[ESPER_TOPOLOGY_CNN] = "64 channels",
+                                                          [ESPER_TOPOLOGY_TRANSFORMER] = "width 384",
+                                                          [ESPER_TOPOLOGY_MLP] = "width 64"};
     char count[ESPER_TEXT_CHARS];
 
     (void)asked;
-    for (int topology = ESPER_TOPOLOGY_CNN; topology <= ESPER_TOPOLOGY_TRANSFORMER; topology++) {
+    for (int topology = 0; topology < ESPER_N_TOPOLOGIES; topology++) {
         const esper_blueprint *const *list = esper_blueprint_list((esper_topology)topology);
 
         printf("%s blueprints (about so many parameters at %s)\n", esper_topology_name((esper_topology)topology),
-               topology == ESPER_TOPOLOGY_CNN ? "64 channels" : "width 384");
+               sizes[topology]);
         for (int i = 0; list[i] != NULL; i++)
             esper_terminal_print(stdout, "  %-16s %12s  %s\n", list[i]->name,
                                  esper_text_count(list[i]->estimate, count), list[i]->about);
     }
+    return ESPER_OK;
+}
+
+static esper_status info_hosts(const question *asked)
+{
+    const esper_host_preset *list = esper_host_presets();
+
+    (void)asked;
+    printf("hosts that have a name (--host NAME)\n");
+    for (int i = 0; list[i].name != NULL; i++)
+        esper_terminal_print(stdout, "\n  %-12s  %s\n                %s\n", list[i].name, list[i].about, list[i].text);
+    printf("\nstages of a text (--host TEXT or FILE)\n\n");
+#define X(kind, word, takes, arguments, about) \
+    esper_terminal_print(stdout, "  %-10s %-27s %s\n", word, arguments, about);
+    ESPER_HOST_STAGE_LIST(X)
+#undef X
+    esper_terminal_print(stdout, "  %-10s %-27s %s\n", "linear", "[tied]",
+                         "at the end: to the classes or tokens of the data; tied: with the weights of embed");
+    esper_terminal_print(stdout, "  %-10s %-27s %s\n", "[ ... ]", "[xN] [residual]",
+                         "the stages inside, N times; residual: each copy is added to what goes into it");
     return ESPER_OK;
 }
 
@@ -176,11 +203,9 @@ static esper_status look_ahead(const question *asked, prospect *run)
     const esper_log log = {.level = asked->config->log_level, .stream = stderr};
     esper_config *config = &run->config;
 
-    run->task = esper_task_list()[0];
-    if (asked->task != NULL)
-        ESPER_TRY(esper_task_find(asked->task, &run->task));
     *config = *asked->config;
-    ESPER_TRY(esper_task_configure(run->task, asked->job, config));
+    ESPER_TRY(esper_own_data_task(asked->task != NULL ? asked->task : esper_task_list()[0]->name, asked->job, config,
+                                  &run->task));
     run->use = esper_settings_use(run->task, asked->job, config);
     run->all = asked->all;
     return asked->all ? ESPER_OK : esper_settings_check(config, config, &run->use, &log);
@@ -205,9 +230,23 @@ static esper_status info_config(const question *asked)
     return esper_cli_print(print_sources, &run);
 }
 
-static void print_net(FILE *stream, const void *net)
+static void print_net(FILE *stream, const void *context)
 {
-    esper_net_print(net, stream);
+    const esper_network *network = context;
+    char text[ESPER_HOST_CHARS];
+
+    if (esper_host_describe(&network->engine->host, text) == ESPER_OK)
+        fprintf(stream, "host %s\n", text);
+    esper_net_print(&network->net, stream);
+}
+
+static void print_text(FILE *stream, const void *context)
+{
+    const esper_network *network = context;
+    char text[ESPER_HOST_CHARS];
+
+    if (esper_host_describe(&network->engine->host, text) == ESPER_OK)
+        fprintf(stream, "%s\n", text);
 }
 
 /* The network, or its plan, as `esper train` or `esper grow` would have it. */
@@ -221,9 +260,23 @@ static esper_status info_network(const question *asked)
     ESPER_TRY(esper_single_open(run.task, &run.config,
                                 asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN, &network));
     status = strcmp(asked->topic, "plan") == 0 ? esper_info_plan(network, asked->timed)
-                                               : esper_cli_print(print_net, &network->net);
+                                               : esper_cli_print(asked->text ? print_text : print_net, network);
     esper_single_close(network);
     return status;
+}
+
+/* What data is, and what `esper grow` would do with it. */
+static esper_status info_data(const question *asked)
+{
+    question grown = *asked;
+    prospect run;
+
+    if (asked->task == NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "esper info data: name a folder, a file or a task");
+    if (grown.job == ESPER_CONFIG_IN_TRAIN)
+        grown.job = ESPER_CONFIG_IN_GROW;
+    ESPER_TRY(look_ahead(&grown, &run));
+    return esper_info_data(asked->task, run.task, &run.config, asked->json);
 }
 
 static const struct {
@@ -233,9 +286,10 @@ static const struct {
 } topics[] = {
     {"backends", info_backends, false, false}, {"ops", info_ops, false, false},
     {"tasks", info_tasks, false, false},       {"blueprints", info_blueprints, false, false},
-    {"features", info_features, false, false}, {"rewards", info_rewards, false, false},
-    {"config", info_config, true, false},      {"net", info_network, true, false},
-    {"plan", info_network, true, true},
+    {"hosts", info_hosts, false, false},       {"features", info_features, false, false},
+    {"rewards", info_rewards, false, false},   {"config", info_config, true, false},
+    {"net", info_network, true, false},        {"plan", info_network, true, true},
+    {"data", info_data, true, false},
 };
 
 enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]) };
@@ -291,6 +345,10 @@ static esper_status print_topic(esper_cli_call *call, const question *asked)
                                    asked->task);
         if (!topics[i].of_task && find_flag(asked->config, flag))
             return esper_cli_usage(call, "%s is for config, net and plan", flag);
+        if (asked->json && topics[i].print != info_data)
+            return esper_cli_usage(call, "--json is for `esper info data`");
+        if (asked->text && strcmp(name, "net") != 0)
+            return esper_cli_usage(call, "--text is for `esper info net`");
         if (asked->all && topics[i].print != info_config)
             return esper_cli_usage(call, "--all is for `esper info config`");
         return topics[i].print(asked);
@@ -298,12 +356,14 @@ static esper_status print_topic(esper_cli_call *call, const question *asked)
     return esper_cli_usage(call, "no topic is called '%s'%s", name, esper_suggest_text(&suggest, "", hint));
 }
 
-enum { TIME, GROW, LEARN, ALL };
+enum { TIME, GROW, LEARN, ALL, TEXT, JSON };
 
 static const esper_command_option options[] = {[TIME] = {"time", false},
                                                [GROW] = {"grow", false},
                                                [LEARN] = {"learn", false},
                                                [ALL] = {"all", false},
+                                               [TEXT] = {"text", false},
+                                               [JSON] = {"json", false},
                                                {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
@@ -313,7 +373,9 @@ static esper_status run(esper_cli_call *call)
                       .topic = call->n_words > 0 ? call->words[0] : NULL,
                       .task = call->n_words > 1 ? call->words[1] : NULL,
                       .timed = call->given[TIME] != NULL,
+                      .text = call->given[TEXT] != NULL,
                       .all = call->given[ALL] != NULL,
+                      .json = call->given[JSON] != NULL,
                       .job = learns  ? ESPER_CONFIG_IN_LEARN
                              : grows ? ESPER_CONFIG_IN_GROW
                                      : ESPER_CONFIG_IN_TRAIN};
@@ -325,7 +387,11 @@ static esper_status run(esper_cli_call *call)
         return print_topic(call, &asked);
     for (int i = 0; options[i].name != NULL; i++)
         if (call->given[i] != NULL)
-            return esper_cli_usage(call, "--%s is for `esper info %s`", options[i].name, i == TIME ? "plan" : "config");
+            return esper_cli_usage(call, "--%s is for `esper info %s`", options[i].name,
+                                   i == TIME   ? "plan"
+                                   : i == TEXT ? "net"
+                                   : i == JSON ? "data"
+                                               : "config");
     if (find_flag(&call->config, flag))
         return esper_cli_usage(call, "%s is for config, net and plan", flag);
     return print_overview(&asked);
@@ -341,13 +407,18 @@ const esper_command esper_command_info = {
         "  ops             the operations networks are made of\n"
         "  tasks           what can be trained, and whether its data is here\n"
         "  blueprints      what can be grown into a network\n"
+        "  hosts           networks to begin with that have a name, and the language they are written in\n"
         "  features        what a learned policy sees of a run and its slots\n"
         "  rewards         what its decisions are paid by, and the weights of that\n"
         "  config [TASK]   every setting that can have an effect, its value and where it came from; --all shows\n"
         "                  the others, too, and why they have none\n"
-        "  net [TASK]      the network as a list of operations\n"
+        "  net [TASK]      the network as a text and as a list of operations; --text prints the text alone, which\n"
+        "                  --host takes\n"
         "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
-        "                  and memory; --time runs some steps and shows measured shares beside\n\n"
+        "                  and memory; --time runs some steps and shows measured shares beside\n"
+        "  data DATA       what is in a folder, a file or a task's data, and what `esper grow` would do with it;\n"
+        "                  --json: one JSON object\n\n"
+        "TASK may be a folder or a file of your own (docs/your-data.md).\n\n"
         "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
         "settings for a task may be others, and --learn as `esper learn` does. Without a topic: version, backends and\n"
         "tasks.",

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/job.h"
+#include "cli/report_page.h"
 #include "run/learn.h"
 #include "run/policy_note.h"
 #include "ui/learn_view.h"
@@ -36,6 +37,23 @@ static void print_next(const esper_learn_result *result, const char *task)
     if (strchr(result->policy, ',') == NULL) /* commas part the policies of a list */
         printf("          %s compare %s%s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
                flags, policy);
+}
+
+/* The page about it, as `esper grow` leaves one. That there is none is no failure of the run. */
+static void write_page(const char *run_dir)
+{
+    esper_report_numbers numbers;
+    char path[ESPER_PATH_CHARS], size[ESPER_TEXT_CHARS];
+    size_t bytes;
+    esper_status status = esper_run_path(run_dir, ESPER_REPORT_NAME, path);
+
+    if (status == ESPER_OK)
+        status = esper_report_page_write(run_dir, path, &numbers, &bytes);
+    if (status == ESPER_OK)
+        esper_terminal_print(stdout, "report    %s (%s): open it in a browser\n", path,
+                             esper_text_bytes((double)bytes, size));
+    else
+        fprintf(stderr, "esper: no report was written: %s\n", esper_last_error());
 }
 
 static void report(const esper_learn_result *result, const char *task)
@@ -112,6 +130,8 @@ static esper_status learn(const esper_job *job, int *code_out)
         report_stopped(&result);
     else
         report(&result, result.task);
+    if (!result.stopped)
+        write_page(result.run_dir);
     return ESPER_OK;
 }
 

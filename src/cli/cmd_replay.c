@@ -15,7 +15,7 @@
 #include "ui/text.h"
 
 /* How it is computed and shown, and where the data lies: none of it changes a bit. */
-static const char *const keys[] = {"threads", "progress", "log_level", "data", NULL};
+static const char *const keys[] = {"threads", "progress", "log_level", "data", "cache", NULL};
 
 /* What is known of the run. */
 typedef struct original {

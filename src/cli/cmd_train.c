@@ -75,6 +75,7 @@ const esper_command esper_command_train = {
             "  --config FILE   read settings from a file\n\n"
             "examples:  esper train fashion --epochs 10\n"
             "           esper train chars --data my.txt --layers 2\n"
+            "           esper train photos/                    a folder of your own, as `esper grow` takes it\n"
             "           esper train --resume last --epochs 20",
     .has_config = true,
     .has_ranks = true,

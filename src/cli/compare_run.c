@@ -78,9 +78,10 @@ static bool is_there(const char *dir, const char *name)
 /* Removes what a run wrote, and nothing else: it begins anew. */
 static void clear_run(const char *dir)
 {
-    static const char *const files[] = {
-        ESPER_RUN_CONFIG, ESPER_RUN_EVENTS,       ESPER_RUN_DECISIONS,    ESPER_RUN_CHECKPOINT, ESPER_RUN_SOUND,
-        ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm", ESPER_RUN_REPORT,     NULL};
+    static const char *const files[] = {ESPER_RUN_CONFIG,       ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,
+                                        ESPER_RUN_CHECKPOINT,   ESPER_RUN_SOUND,  ESPER_RUN_BEFORE,
+                                        ESPER_RUN_BEST,         ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal",
+                                        ESPER_RUN_STORE "-shm", ESPER_RUN_REPORT, NULL};
     char path[ESPER_PATH_CHARS];
 
     for (int i = 0; files[i] != NULL; i++)

@@ -17,7 +17,7 @@
 static const char *const emptied[] = {"policy_cmd", "decisions", "plant", "inject", NULL};
 
 /* How a run is shown and computed, which changes nothing in it. */
-static const char *const passed_on[] = {"threads", "progress", "log_level", "checkpoint_every", "data", NULL};
+static const char *const passed_on[] = {"threads", "progress", "log_level", "checkpoint_every", "data", "cache", NULL};
 
 static const esper_config_source by_flag = {.place = ESPER_CONFIG_FLAG};
 

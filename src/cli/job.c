@@ -5,40 +5,70 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/status.h"
+#include "cli/own_data.h"
 #include "dist/launch.h"
 #include "run/settings.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
 
-static volatile sig_atomic_t stop, hears = 1; /* hears: a job that opens first says so */
-static volatile sig_atomic_t is_rank, cut_off; /* one of several; told by the launcher that the job is over */
+static volatile sig_atomic_t stop, hears = ESPER_HEARS; /* hears: a job that opens first says so */
+static volatile sig_atomic_t is_rank, cut_off;          /* one of several; told by the launcher that the job is over */
+static volatile sig_atomic_t is_ordered;                /* by a signal that is no person's, who could be told to wait */
 
-/* A job may open large files and networks for a while, and nobody looks at `stop` then: there is nothing to save. Only what a
- * handler may call is called. */
-static void leave_at_once(void)
+/* How long a job that was asked to stop may be in a step, a batch or an update. */
+static const struct itimerspec patience = {.it_value = {.tv_nsec = 700000000}};
+static timer_t impatience;
+static volatile sig_atomic_t has_impatience;
+
+static void say(const char *words, size_t n)
 {
-    static const char words[] = "esper: stopped before it had begun\n";
-    ssize_t n = write(STDERR_FILENO, words, sizeof(words) - 1);
+    ssize_t written = write(STDERR_FILENO, words, n);
 
-    (void)n;
-    _exit(ESPER_EXIT_STOPPED);
+    (void)written;
 }
 
-/* The first signal asks the run to save and leave; the second is the system's to handle. A launcher gives its ranks a moment
- * after SIGTERM, too short to agree on anything. */
+/* Below, only what a handler may call is called. */
+#define SAY(words) say(words, sizeof(words) - 1)
+
+/* The first signal asks the run to save and leave; the second is the system's to handle. A job may open large files and networks
+ * for a while, and nobody looks at `stop` then: there is nothing to save. A launcher gives its ranks a moment after SIGTERM, too
+ * short to agree on anything. */
 static void ask_to_stop(int number)
 {
-    if (is_rank == 0 && hears == 0)
-        leave_at_once();
+    if (is_rank == 0 && hears == ESPER_HEARS_NOTHING) {
+        SAY("esper: stopped before it had begun\n");
+        _exit(ESPER_EXIT_STOPPED);
+    }
     if (is_rank != 0 && number == SIGTERM)
         cut_off = 1;
     else
         stop = 1;
+    if (number != SIGINT)
+        is_ordered = 1;
+    if (is_rank == 0 && has_impatience != 0)
+        timer_settime(impatience, 0, &patience, NULL);
     signal(number, SIG_DFL);
+}
+
+/* It is in the midst of something long. What is on disk is good to go on from at any moment, so that nothing but the work since is
+ * lost when it ends here. A person is asked what is better. */
+static void insist(int number)
+{
+    (void)number;
+    if (hears == ESPER_HEARS_AND_LEAVES)
+        return;
+    if (is_ordered == 0) {
+        SAY("esper: a step takes long; the run is saved when it is done. Ctrl-C again leaves at once, with what was saved last\n");
+        return;
+    }
+    SAY("esper: stopped in the midst of a long step: it goes on from what was saved last\n");
+    _exit(ESPER_EXIT_STOPPED);
 }
 
 const volatile sig_atomic_t *esper_job_listen(void)
@@ -51,6 +81,16 @@ const volatile sig_atomic_t *esper_job_listen(void)
     signal(SIGPIPE, SIG_IGN); /* Ctrl-C also ends the `tee` we write to: that must not end us before we have saved */
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
     return &stop;
+}
+
+/* From now on a job that does not look at `stop` for too long is ended. Without a timer it is waited for. */
+static void lose_patience(void)
+{
+    struct sigaction action = {.sa_handler = insist, .sa_flags = SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+
+    if (has_impatience == 0 && sigaction(SIGALRM, &action, NULL) == 0)
+        has_impatience = timer_create(CLOCK_MONOTONIC, &event, &impatience) == 0;
 }
 
 /* An equal part of the machine, or as many cores as the process is bound to where that is less. */
@@ -85,7 +125,8 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
     if (config->policy_cmd[0] != '\0')
         options.deadline_s +=
             config->policy_deadline; /* a program that decides is asked by rank 0 while the others wait */
-    hears = 0;
+    hears = ESPER_HEARS_NOTHING;
+    lose_patience();
     is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
     *job_out = (esper_job){.config = config,
                            .log = {.level = config->log_level, .stream = stderr},
@@ -127,12 +168,14 @@ esper_status esper_job_open_task(esper_cli_call *call, const char *usual, const 
     assert(call->n_words <= 1);
     *job_out = (esper_job){0};
     if (call->n_words == 1 || resume == NULL) {
-        ESPER_TRY(esper_task_find(call->n_words == 1 ? call->words[0] : usual, &task));
-        ESPER_TRY(esper_task_configure(task, call->command->job, &call->config));
+        ESPER_TRY(
+            esper_own_data_task(call->n_words == 1 ? call->words[0] : usual, call->command->job, &call->config, &task));
     }
     ESPER_TRY(esper_job_open(&call->config, job_out));
     job_out->task = task;
     job_out->resume = resume;
+    if (resume != NULL && !esper_job_is_silent(job_out))
+        esper_own_data_prepare_run(resume, &call->config);
     if (resume != NULL)
         return esper_settings_check_resumed(resume, call->command->job, &call->config, &job_out->log);
     use = esper_settings_use(task, call->command->job, &call->config);
@@ -191,8 +234,15 @@ void esper_job_report_guard(const esper_run_result *result)
 
 void esper_job_report_saved(const esper_run_result *result)
 {
-    char took[ESPER_TEXT_CHARS];
+    char took[ESPER_TEXT_CHARS], path[ESPER_PATH_CHARS + sizeof(ESPER_RUN_BEST)];
 
     esper_terminal_print(stdout, "saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
                          esper_text_duration(result->seconds, took));
+    if (result->best.epoch > 0 && result->best.epoch != result->last.epoch &&
+        snprintf(path, sizeof(path), "%s/%s", result->run_dir, ESPER_RUN_BEST) < (int)sizeof(path) &&
+        access(path, R_OK) == 0)
+        esper_terminal_print(stdout,
+                             "best      %s of epoch %u: validation loss %.4f, accuracy %.2f %% (last %.4f, %.2f %%)\n",
+                             path, result->best.epoch, result->best.loss, result->best.accuracy,
+                             result->last.loss_valid, result->last.acc_valid);
 }

@@ -17,7 +17,7 @@ typedef struct esper_job {
     esper_log                    log;
     const volatile sig_atomic_t *stop;
     volatile sig_atomic_t
-        *hears; /* set by the job when it looks at `stop` from now on; until then a signal ends it at once */
+        *hears; /* an esper_hearing, by which a signal ends it at once, or after a moment, or leaves it alone */
     esper_comm                  *comm;
     const volatile sig_atomic_t *cut_off;
     int                          threads; /* of the machine's cores, this rank's share; 0 = all */

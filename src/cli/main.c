@@ -13,14 +13,15 @@
 #include "base/suggest.h"
 #include "cli/cli.h"
 #include "dist/launch.h"
+#include "run/settings.h"
 #include "ui/ascii.h"
 #include "ui/messages.h"
 #include "ui/terminal.h"
 
 static const esper_command *const commands[] = {
-    &esper_command_grow,    &esper_command_learn,  &esper_command_train,  &esper_command_eval,
-    &esper_command_inspect, &esper_command_export, &esper_command_report, &esper_command_replay,
-    &esper_command_compare, &esper_command_info,   &esper_command_bench,  NULL,
+    &esper_command_grow,   &esper_command_learn,  &esper_command_train,  &esper_command_eval,    &esper_command_inspect,
+    &esper_command_export, &esper_command_report, &esper_command_replay, &esper_command_compare, &esper_command_runs,
+    &esper_command_watch,  &esper_command_serve,  &esper_command_info,   &esper_command_bench,   NULL,
 };
 
 enum { HELP_COLUMNS = 100 }; /* wider lines are hard to read */
@@ -192,7 +193,9 @@ static esper_status configure(esper_cli_call *call, int argc, char **argv, bool 
         return ESPER_OK;
     ESPER_TRY(check_keys(call->command, &call->config));
     ESPER_TRY(esper_config_load_environ(&call->config));
-    return file != NULL && file[0] != '\0' ? esper_config_load_file(&call->config, file) : ESPER_OK;
+    if (file != NULL && file[0] != '\0')
+        ESPER_TRY(esper_config_load_file(&call->config, file));
+    return esper_settings_read_texts(&call->config);
 }
 
 static esper_status run_command(esper_cli_call *call, int argc, char **argv)
@@ -207,7 +210,8 @@ static esper_status run_command(esper_cli_call *call, int argc, char **argv)
     else if (command->wants != NULL && call->n_words != 1)
         return esper_cli_usage(call, "expected %s, got %d", command->wants, call->n_words);
     else if (command->wants == NULL && call->n_words > command->most_words)
-        return esper_cli_usage(call, "%s'%s' is too much", command->most_words == 1 ? "one task at a time: " : "",
+        return esper_cli_usage(call, "%s'%s' is too much",
+                               command->most_words == 1 && command->job != 0 ? "one task at a time: " : "",
                                call->words[command->most_words]);
     return help ? ESPER_OK : command->run(call);
 }

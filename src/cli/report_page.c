@@ -12,9 +12,10 @@
 /* Writing over what the report is made from, or over what the run goes on from, would lose it. */
 static esper_status check_out(const char *dir, const char *out)
 {
-    static const char *const kept[] = {ESPER_RUN_STORE, ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm",
-                                       ESPER_RUN_CONFIG, ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,
-                                       ESPER_RUN_CHECKPOINT, ESPER_RUN_SOUND, ESPER_RUN_POLICY};
+    static const char *const kept[] = {ESPER_RUN_STORE,      ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm",
+                                       ESPER_RUN_CONFIG,     ESPER_RUN_EVENTS,       ESPER_RUN_DECISIONS,
+                                       ESPER_RUN_CHECKPOINT, ESPER_RUN_SOUND,        ESPER_RUN_BEFORE,
+                                       ESPER_RUN_BEST,       ESPER_RUN_POLICY};
     char path[ESPER_PATH_CHARS];
     struct stat a, b;
 

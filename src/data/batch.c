@@ -2,6 +2,7 @@
 #include "data/batch.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -226,6 +227,18 @@ static void fill_image(const esper_sampler *sampler, uint32_t id, uint32_t at, c
         dest->targets[at] = esper_dataset_label(set, sampler->desc.split, id);
 }
 
+static void fill_features(const esper_sampler *sampler, uint32_t id, uint32_t at, const esper_batch *dest)
+{
+    const esper_dataset *set = sampler->desc.set;
+    size_t n = (size_t)esper_dataset_info_get(set)->features;
+
+    assert(n > 0);
+    if (dest->features != NULL)
+        memcpy(dest->features + at * n, esper_dataset_row(set, sampler->desc.split, id), n * sizeof(*dest->features));
+    if (dest->targets != NULL)
+        dest->targets[at] = esper_dataset_label(set, sampler->desc.split, id);
+}
+
 static void fill_window(const esper_sampler *sampler, uint32_t id, uint32_t at, const esper_batch *dest)
 {
     size_t context = (size_t)esper_dataset_info_get(sampler->desc.set)->context;
@@ -242,14 +255,16 @@ void esper_batch_fill_range(const esper_sampler *sampler, uint32_t batch, uint32
                             const esper_batch *dest)
 {
     const uint32_t *ids = esper_sampler_batch_ids(sampler, batch);
-    bool images = esper_dataset_info_get(sampler->desc.set)->kind == ESPER_DATASET_IMAGES;
+    static void (*const fill[])(const esper_sampler *, uint32_t, uint32_t, const esper_batch *) = {
+        [ESPER_DATASET_IMAGES] = fill_image,
+        [ESPER_DATASET_TOKENS] = fill_window,
+        [ESPER_DATASET_VECTORS] = fill_features,
+    };
+    esper_dataset_kind kind = esper_dataset_info_get(sampler->desc.set)->kind;
 
     assert(end <= esper_sampler_batch_count(sampler, batch));
     for (uint32_t i = begin; i < end; i++) {
-        if (images)
-            fill_image(sampler, ids[i], i, dest);
-        else
-            fill_window(sampler, ids[i], i, dest);
+        fill[kind](sampler, ids[i], i, dest);
         if (dest->ids != NULL)
             dest->ids[i] = ids[i];
     }

@@ -14,7 +14,7 @@
 
 /* Applied in this order to the raw image, before it is normalised; what they uncover or blot out is black (raw 0).
  * Every sample makes the same draws in the same order whichever of them are on, so that turning one on or off leaves
- * the others as they were. Token sets have none. */
+ * the others as they were. Images alone have them. */
 typedef struct esper_augment {
     int  crop;   /* a window of the image's size out of the image padded by so many pixels on each side; 0 = off */
     bool flip;   /* left to right, every other time */
@@ -62,10 +62,11 @@ const uint32_t *esper_sampler_batch_ids(const esper_sampler *sampler, uint32_t b
 
 /* Where a batch goes: the caller's memory, n = samples of the batch. Members that are NULL are not written. */
 typedef struct esper_batch {
-    float    *images;  /* (n, C, H, W) normalised; image sets */
-    int32_t  *tokens;  /* (n, T); token sets */
-    int32_t  *targets; /* (n) labels, or (n, T) next tokens */
-    uint32_t *ids;     /* (n) sample ids */
+    float    *images;   /* (n, C, H, W) normalised; image sets */
+    float    *features; /* (n, F) normalised; vector sets */
+    int32_t  *tokens;   /* (n, T); token sets */
+    int32_t  *targets;  /* (n) labels, or (n, T) next tokens */
+    uint32_t *ids;      /* (n) sample ids */
 } esper_batch;
 
 /* Fills samples begin .. end-1 of a batch. Different ranges may be filled by different threads at the same time. */

@@ -3,7 +3,9 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -11,11 +13,13 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "data/shuffle.h"
+#include "data/prepared.h"
 #include "data/source.h"
 
 enum {
     LEVELS = 256,
-    TEST_PART = 10, /* a text without test files gives up one window in so many, at its end */
+    TEST_PART =
+        10, /* a text without test files gives up one window in so many, at its end; people's own images, at random */
     MAX_CONTEXT = 65536,
 };
 
@@ -24,9 +28,16 @@ static const double VALID_FRACTION_MAX = 0.9;
 struct esper_dataset {
     esper_dataset_info info;
     esper_store        stores[ESPER_N_STORES];
-    uint32_t          *ids;         /* of the training data: those of validation, then those of training; each rising */
-    uint32_t           test_first;  /* id of the first test sample */
+    uint32_t          *ids;         /* of the training data: those of validation, of training, of a drawn test; each rising */
+    uint32_t           test_first;  /* id of the first test sample, unless the test is drawn */
+    uint32_t           test_at;     /* in ids: where those of a drawn test begin; 0 = it is not drawn */
     uint64_t           hash;        /* of all stores */
+    bool               was_cached;
+    esper_source_texts texts;       /* of data that tells of itself */
+    const char       **text;        /* (n_classes + n_remarks + 2 n_columns + n_features) into them */
+    int                n_scaled;    /* leading numbers of a row that are normalised here */
+    float             *row_mean, *row_std; /* (n_scaled) */
+    char               numbers[ESPER_DATASET_MAX_CLASSES][12]; /* names of classes that have none */
     float              levels[ESPER_DATASET_MAX_CHANNELS][LEVELS];
 };
 
@@ -35,7 +46,8 @@ typedef struct dataset_plan {
     esper_source_plan  source;
     esper_dataset_info info;
     uint32_t           n_pool; /* samples that validation and training are cut from */
-    uint64_t           image_bytes;
+    uint32_t           n_drawn; /* samples beside them, drawn by the seed, that are the test; 0 = it is not drawn */
+    uint64_t           sample_bytes; /* of an image or a row */
 } dataset_plan;
 
 static const esper_source_ops *const sources[ESPER_N_SOURCES] = {
@@ -46,6 +58,9 @@ static const esper_source_ops *const sources[ESPER_N_SOURCES] = {
     [ESPER_SOURCE_TOKENS] = &esper_source_tokens,
     [ESPER_SOURCE_SYNTH_IMAGES] = &esper_source_synth_images,
     [ESPER_SOURCE_SYNTH_TOKENS] = &esper_source_synth_tokens,
+    [ESPER_SOURCE_OWN_IMAGES] = &esper_source_own_images,
+    [ESPER_SOURCE_OWN_TABLE] = &esper_source_own_table,
+    [ESPER_SOURCE_SYNTH_TABLE] = &esper_source_synth_table,
 };
 
 static const struct {
@@ -67,6 +82,11 @@ esper_dataset_kind esper_source_kind(esper_source source)
     return (unsigned)source < ESPER_N_SOURCES ? source_facts[source].kind : ESPER_DATASET_IMAGES;
 }
 
+bool esper_source_is_own(esper_source source)
+{
+    return source == ESPER_SOURCE_OWN_IMAGES || source == ESPER_SOURCE_OWN_TABLE;
+}
+
 const char *esper_split_name(esper_split split)
 {
     static const char *const names[ESPER_N_SPLITS] = {
@@ -86,9 +106,10 @@ esper_dataset_desc esper_dataset_desc_default(esper_source source)
         .channels = 3,
         .height = 32,
         .width = 32,
+        .features = 16,
         .classes = 10,
-        .n_train = 2000,
-        .n_test = 500,
+        .n_train = source == ESPER_SOURCE_SYNTH_TABLE ? 20000 : 2000, /* a row costs next to nothing */
+        .n_test = source == ESPER_SOURCE_SYNTH_TABLE ? 2000 : 500,
     };
 }
 
@@ -116,10 +137,10 @@ static uint64_t count_windows(uint64_t n_tokens, int context)
     return n_tokens > 0 ? (n_tokens - 1) / (uint64_t)context : 0;
 }
 
-/* Windows at the end of a text without test files that are its test. */
-static uint64_t count_tail(uint64_t n_windows)
+/* Windows at the end of a text without test files that are its test; or images, drawn. */
+static uint64_t count_tail(uint64_t n)
 {
-    return n_windows == 0 ? 0 : n_windows < TEST_PART ? 1 : n_windows / TEST_PART;
+    return n == 0 ? 0 : n < TEST_PART ? 1 : n / TEST_PART;
 }
 
 /* Samples that validation takes. */
@@ -136,8 +157,13 @@ static void count_samples(const esper_dataset_desc *desc, const esper_source_pla
 {
     *n_pool = source->n_items[ESPER_STORE_TRAIN];
     *n_test = source->n_items[ESPER_STORE_TEST];
-    if (esper_source_kind(desc->source) == ESPER_DATASET_IMAGES)
+    if (esper_source_kind(desc->source) != ESPER_DATASET_TOKENS) {
+        if (*n_test == 0 && esper_source_is_own(desc->source)) {
+            *n_test = count_tail(*n_pool);
+            *n_pool -= *n_test;
+        }
         return;
+    }
     *n_pool = count_windows(*n_pool, desc->context);
     if (*n_test > 0) {
         *n_test = count_windows(*n_test, desc->context);
@@ -165,7 +191,7 @@ static esper_status fail_too_little(const esper_dataset_desc *desc, const esper_
     uint64_t n_tokens = source->n_items[ESPER_STORE_TRAIN];
     uint64_t n_needed, longest;
 
-    if (esper_source_kind(desc->source) == ESPER_DATASET_IMAGES)
+    if (esper_source_kind(desc->source) != ESPER_DATASET_TOKENS)
         return ESPER_FAIL(ESPER_E_ARG,
                           "%s: too little data: %" PRIu64 " training samples, of which %" PRIu64
                           " would be for validation: take more samples, or a smaller --valid-fraction",
@@ -200,6 +226,8 @@ static esper_status plan_splits(const esper_dataset_desc *desc, dataset_plan *pl
     if (desc->train_limit > 0 && n_train > desc->train_limit)
         n_train = desc->train_limit;
     plan->n_pool = (uint32_t)n_pool;
+    if (esper_source_is_own(desc->source) && plan->source.n_items[ESPER_STORE_TEST] == 0)
+        plan->n_drawn = (uint32_t)n_test;
     plan->info.count[ESPER_SPLIT_TRAIN] = (uint32_t)n_train;
     plan->info.count[ESPER_SPLIT_VALID] = (uint32_t)n_valid;
     plan->info.count[ESPER_SPLIT_TEST] = (uint32_t)n_test;
@@ -220,16 +248,21 @@ static esper_status make_plan(const esper_dataset_desc *desc, dataset_plan *plan
         plan->info.channels = source->channels;
         plan->info.height = source->height;
         plan->info.width = source->width;
-        plan->info.classes = source->classes;
         memcpy(plan->info.mean, source->mean, sizeof(source->mean));
         memcpy(plan->info.std, source->std, sizeof(source->std));
-        plan->image_bytes = (uint64_t)source->channels * (uint64_t)source->height * (uint64_t)source->width;
-        item_bytes = plan->image_bytes + 1; /* and its label */
+        plan->sample_bytes = (uint64_t)source->channels * (uint64_t)source->height * (uint64_t)source->width;
+    } else if (plan->info.kind == ESPER_DATASET_VECTORS) {
+        plan->info.features = source->features;
+        plan->sample_bytes = (uint64_t)source->features * sizeof(float);
     } else {
         plan->info.context = desc->context;
         plan->info.vocab = source->vocab;
     }
-    plan->info.n_bytes = sizeof(esper_dataset) + plan->n_pool * (uint64_t)sizeof(uint32_t) +
+    if (plan->info.kind != ESPER_DATASET_TOKENS) {
+        plan->info.classes = source->classes;
+        item_bytes = plan->sample_bytes + 1; /* and its label */
+    }
+    plan->info.n_bytes = sizeof(esper_dataset) + (plan->n_pool + plan->n_drawn) * (uint64_t)sizeof(uint32_t) +
                          (source->n_items[ESPER_STORE_TRAIN] + source->n_items[ESPER_STORE_TEST]) * item_bytes;
     return ESPER_OK;
 }
@@ -243,12 +276,18 @@ static esper_status store_init(esper_store *store, const dataset_plan *plan, uin
     if (n_items == 0)
         return ESPER_OK;
     if (plan->info.kind == ESPER_DATASET_IMAGES) {
-        store->images = esper_mem_alloc((size_t)(n_items * plan->image_bytes));
-        store->labels = esper_mem_alloc((size_t)n_items);
-        done = store->images != NULL && store->labels != NULL;
+        store->images = esper_mem_alloc((size_t)(n_items * plan->sample_bytes));
+        done = store->images != NULL;
+    } else if (plan->info.kind == ESPER_DATASET_VECTORS) {
+        store->rows = esper_mem_alloc((size_t)(n_items * plan->sample_bytes));
+        done = store->rows != NULL;
     } else {
         store->tokens = esper_mem_alloc((size_t)n_items * sizeof(*store->tokens));
         done = store->tokens != NULL;
+    }
+    if (plan->info.kind != ESPER_DATASET_TOKENS) {
+        store->labels = esper_mem_alloc((size_t)n_items);
+        done = done && store->labels != NULL;
     }
     if (!done)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: the whole set is held in memory and takes %" PRIu64 " bytes",
@@ -256,40 +295,97 @@ static esper_status store_init(esper_store *store, const dataset_plan *plan, uin
     return ESPER_OK;
 }
 
-/* Carves validation out of the training data. One random order of all samples, which only the seed decides: validation
- * takes its share from the front, training (up to its limit) follows. So a limit leaves validation as it is, and a
- * larger limit only adds samples. */
-static esper_status carve(esper_dataset *set, uint32_t n_pool, uint64_t seed)
+/* Carves validation, and a test that is to be drawn, out of the training data. One random order of all samples, which only the
+ * seed decides: the test takes its share from the front, then validation, and training (up to its limit) follows. So a limit
+ * leaves the others as they are, and a larger limit only adds samples. */
+static esper_status carve(esper_dataset *set, const dataset_plan *plan, uint64_t seed)
 {
     esper_rng_key key = {.seed = seed, .purpose = ESPER_RNG_SPLIT};
     uint32_t n_valid = set->info.count[ESPER_SPLIT_VALID], n_train = set->info.count[ESPER_SPLIT_TRAIN];
-    uint32_t valid_at = 0, train_at = n_valid;
-    uint8_t *split_of; /* (n_pool) 0 = in no split, else 1 + the split */
+    uint32_t n_all = plan->n_pool + plan->n_drawn;
+    uint32_t at[ESPER_N_SPLITS] = {
+        [ESPER_SPLIT_VALID] = 0, [ESPER_SPLIT_TRAIN] = n_valid, [ESPER_SPLIT_TEST] = plan->n_pool};
+    uint8_t *split_of; /* (n_all) 0 = in no split, else 1 + the split */
 
-    set->ids = esper_mem_alloc(n_pool * sizeof(*set->ids));
-    split_of = esper_mem_alloc(n_pool);
+    set->test_at = plan->n_drawn > 0 ? plan->n_pool : 0;
+    set->ids = esper_mem_alloc(n_all * sizeof(*set->ids));
+    split_of = esper_mem_alloc(n_all);
     if (set->ids == NULL || split_of == NULL) {
         esper_mem_free(split_of);
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s: split of %u samples", set->info.name, n_pool);
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: split of %u samples", set->info.name, n_all);
     }
-    for (uint32_t i = 0; i < n_pool; i++)
+    for (uint32_t i = 0; i < n_all; i++)
         set->ids[i] = i;
-    esper_shuffle(set->ids, n_pool, &key);
-    for (uint32_t i = 0; i < n_valid + n_train; i++)
-        split_of[set->ids[i]] = 1 + (i < n_valid ? ESPER_SPLIT_VALID : ESPER_SPLIT_TRAIN);
-    for (uint32_t id = 0; id < n_pool; id++) {
-        if (split_of[id] == 1 + ESPER_SPLIT_VALID)
-            set->ids[valid_at++] = id;
-        else if (split_of[id] == 1 + ESPER_SPLIT_TRAIN)
-            set->ids[train_at++] = id;
-    }
+    esper_shuffle(set->ids, n_all, &key);
+    for (uint32_t i = 0; i < plan->n_drawn + n_valid + n_train; i++)
+        split_of[set->ids[i]] = (uint8_t)(1 + (i < plan->n_drawn             ? ESPER_SPLIT_TEST
+                                               : i < plan->n_drawn + n_valid ? ESPER_SPLIT_VALID
+                                                                             : ESPER_SPLIT_TRAIN));
+    for (uint32_t id = 0; id < n_all; id++)
+        if (split_of[id] > 0)
+            set->ids[at[split_of[id] - 1]++] = id;
     esper_mem_free(split_of);
     return ESPER_OK;
 }
 
-static esper_status build(const esper_dataset_desc *desc, const dataset_plan *plan, esper_dataset *set)
+/* Finds the beginnings of the texts, which are now the set's. */
+static esper_status take_texts(esper_dataset *set, esper_source_texts *texts)
+{
+    size_t n = (size_t)texts->n_classes + texts->n_remarks + 2 * (size_t)texts->n_columns + texts->n_features;
+    const char *at = texts->page.text;
+
+    set->texts = *texts;
+    *texts = (esper_source_texts){0};
+    set->text = esper_mem_alloc(n * sizeof(*set->text));
+    if (n > 0 && set->text == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: names", set->info.name);
+    for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
+        set->text[i] = at;
+    return ESPER_OK;
+}
+
+/* Numbers of rows of people's own are brought to mean 0 and deviation 1 over the training split, and over nothing else: what is
+ * set aside says nothing to it. A missing one becomes the mean, that is 0. */
+static void scale_rows(esper_dataset *set)
+{
+    size_t n_features = (size_t)set->info.features;
+    uint32_t n_train = set->info.count[ESPER_SPLIT_TRAIN];
+
+    for (int f = 0; f < set->n_scaled; f++) {
+        double sum = 0.0, squares = 0.0, mean = 0.0, deviation;
+        uint32_t n = 0;
+
+        for (int pass = 0; pass < 2; pass++) { /* squares of what is left: of large numbers that differ little, too */
+            mean = n > 0 ? sum / n : 0.0;
+            n = 0;
+            for (uint32_t i = 0; i < n_train; i++) {
+                uint32_t id = esper_dataset_id(set, ESPER_SPLIT_TRAIN, i);
+                float value = esper_dataset_row(set, ESPER_SPLIT_TRAIN, id)[f];
+
+                if (isnan(value))
+                    continue;
+                n++;
+                sum += pass == 0 ? (double)value : 0.0;
+                squares += pass == 0 ? 0.0 : ((double)value - mean) * ((double)value - mean);
+            }
+        }
+        deviation = n > 0 ? sqrt(squares / n) : 0.0;
+        set->row_mean[f] = (float)mean;
+        set->row_std[f] = deviation > 0.0 && isfinite(deviation) ? (float)deviation : 1.0f;
+    }
+    for (int s = 0; s < ESPER_N_STORES; s++)
+        for (uint64_t i = 0; i < set->stores[s].n_items; i++)
+            for (int f = 0; f < set->n_scaled; f++) {
+                float *value = &set->stores[s].rows[i * n_features + (size_t)f];
+
+                *value = isnan(*value) ? 0.0f : (*value - set->row_mean[f]) / set->row_std[f];
+            }
+}
+
+static esper_status build(const esper_dataset_desc *desc, dataset_plan *plan, esper_dataset *set)
 {
     set->info = plan->info;
+    set->was_cached = plan->source.was_fresh;
     for (int s = 0; s < ESPER_N_STORES; s++)
         ESPER_TRY(store_init(&set->stores[s], plan, plan->source.n_items[s]));
     if (set->stores[ESPER_STORE_TEST].n_items == 0)
@@ -298,17 +394,27 @@ static esper_status build(const esper_dataset_desc *desc, const dataset_plan *pl
          c++) /* looked up, not computed per pixel: the same everywhere, bit for bit */
         for (int value = 0; value < LEVELS; value++)
             set->levels[c][value] = ((float)value / 255.0f - set->info.mean[c]) / set->info.std[c];
-    ESPER_TRY(carve(set, plan->n_pool, desc->seed));
+    for (int i = 0; i < ESPER_DATASET_MAX_CLASSES; i++)
+        snprintf(set->numbers[i], sizeof(set->numbers[i]), "%d", i);
+    set->n_scaled = plan->source.numbers;
+    set->row_mean = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
+    set->row_std = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
+    if (set->n_scaled > 0 && (set->row_mean == NULL || set->row_std == NULL))
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d numbers of a row", set->info.name, set->n_scaled);
+    ESPER_TRY(carve(set, plan, desc->seed));
+    ESPER_TRY(take_texts(set, &plan->source.texts));
     return sources[desc->source]->load(desc, &plan->source, set->stores);
 }
 
 esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset_info *info_out)
 {
     dataset_plan plan = {0};
+    esper_status status = make_plan(desc, &plan);
 
-    ESPER_TRY(make_plan(desc, &plan));
-    *info_out = plan.info;
-    return ESPER_OK;
+    esper_page_fini(&plan.source.texts.page);
+    if (status == ESPER_OK)
+        *info_out = plan.info;
+    return status;
 }
 
 /* At the speed of memory: a hundredth of what reading the files takes. */
@@ -327,6 +433,7 @@ static uint64_t hash_stores(const esper_dataset *set)
 
         hash = hash_array(&store->n_items, sizeof(store->n_items), hash);
         hash = hash_array(store->images, store->n_items * n_pixels, hash);
+        hash = hash_array(store->rows, store->n_items * (uint64_t)info->features * sizeof(*store->rows), hash);
         hash = hash_array(store->labels, store->n_items, hash);
         hash = hash_array(store->tokens, store->n_items * sizeof(*store->tokens), hash);
     }
@@ -339,16 +446,17 @@ esper_status esper_dataset_open(const esper_dataset_desc *desc, esper_dataset **
     esper_dataset *set;
     esper_status st;
 
-    ESPER_TRY(make_plan(desc, &plan));
-    set = esper_mem_alloc(sizeof(*set));
-    if (set == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s: data set", plan.info.name);
-    st = build(desc, &plan, set);
+    st = make_plan(desc, &plan);
+    set = st == ESPER_OK ? esper_mem_alloc(sizeof(*set)) : NULL;
+    if (st == ESPER_OK)
+        st = set != NULL ? build(desc, &plan, set) : ESPER_FAIL(ESPER_E_NOMEM, "%s: data set", plan.info.name);
+    esper_page_fini(&plan.source.texts.page);
     if (st != ESPER_OK) {
         esper_dataset_close(set);
         return st;
     }
-    set->hash = hash_stores(set);
+    set->hash = hash_stores(set); /* of what was read, whatever the seed sets aside */
+    scale_rows(set);
     *set_out = set;
     return ESPER_OK;
 }
@@ -359,10 +467,15 @@ void esper_dataset_close(esper_dataset *set)
         return;
     for (int s = 0; s < ESPER_N_STORES; s++) {
         esper_mem_free(set->stores[s].images);
+        esper_mem_free(set->stores[s].rows);
         esper_mem_free(set->stores[s].labels);
         esper_mem_free(set->stores[s].tokens);
     }
     esper_mem_free(set->ids);
+    esper_page_fini(&set->texts.page);
+    esper_mem_free(set->text);
+    esper_mem_free(set->row_mean);
+    esper_mem_free(set->row_std);
     esper_mem_free(set);
 }
 
@@ -385,14 +498,14 @@ uint32_t esper_dataset_id(const esper_dataset *set, esper_split split, uint32_t 
 {
     assert((unsigned)split < ESPER_N_SPLITS && index < set->info.count[split]);
     if (split == ESPER_SPLIT_TEST)
-        return set->test_first + index;
+        return set->test_at > 0 ? set->ids[set->test_at + index] : set->test_first + index;
     return set->ids[split == ESPER_SPLIT_VALID ? index : set->info.count[ESPER_SPLIT_VALID] + index];
 }
 
-/* Where the samples of a split lie: a test split cut from the end of the training data lies there. */
+/* Where the samples of a split lie: a test split cut from the training data lies there. */
 static const esper_store *store_of(const esper_dataset *set, esper_split split)
 {
-    bool in_test = split == ESPER_SPLIT_TEST && set->test_first == 0;
+    bool in_test = split == ESPER_SPLIT_TEST && set->stores[ESPER_STORE_TEST].n_items > 0;
 
     return &set->stores[in_test ? ESPER_STORE_TEST : ESPER_STORE_TRAIN];
 }
@@ -402,6 +515,12 @@ const uint8_t *esper_dataset_image(const esper_dataset *set, esper_split split, 
     size_t n_pixels = (size_t)set->info.channels * (size_t)set->info.height * (size_t)set->info.width;
 
     return store_of(set, split)->images + id * n_pixels;
+}
+
+const float *esper_dataset_row(const esper_dataset *set, esper_split split, uint32_t id)
+{
+    assert(id < store_of(set, split)->n_items);
+    return store_of(set, split)->rows + id * (size_t)set->info.features;
 }
 
 uint8_t esper_dataset_label(const esper_dataset *set, esper_split split, uint32_t id)
@@ -419,4 +538,111 @@ const float *esper_dataset_levels(const esper_dataset *set, int channel)
 {
     assert(channel >= 0 && channel < set->info.channels);
     return set->levels[channel];
+}
+
+/* Names that are part of a set's definition, where its files do not tell them. */
+static const char *known_name(const esper_dataset *set, int class)
+{
+    static const char *const fashion[] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                                          "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+    static const char *const cifar10[] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                          "dog",      "frog",       "horse", "ship", "truck"};
+    const char *name = set->info.name;
+
+    if (set->info.classes != 10)
+        return NULL;
+    return strcmp(name, esper_source_name(ESPER_SOURCE_FASHION)) == 0   ? fashion[class]
+           : strcmp(name, esper_source_name(ESPER_SOURCE_CIFAR10)) == 0 ? cifar10[class]
+                                                                        : NULL;
+}
+
+const char *esper_dataset_class_name(const esper_dataset *set, int class)
+{
+    const char *name;
+
+    assert(class >= 0 && class < set->info.classes && class < ESPER_DATASET_MAX_CLASSES);
+    if (set->texts.n_classes > 0)
+        return set->text[class];
+    name = known_name(set, class);
+    return name != NULL ? name : set->numbers[class];
+}
+
+bool esper_dataset_names_classes(const esper_dataset *set)
+{
+    return set->info.classes > 0 && (set->texts.n_classes > 0 || known_name(set, 0) != NULL);
+}
+
+void esper_dataset_list_classes(const esper_dataset *set, char *text_out, size_t chars)
+{
+    enum { ENDING = 32 }; /* room for "and 250 more" */
+    size_t used = 0;
+
+    assert(chars > ENDING);
+    text_out[0] = '\0';
+    for (int c = 0; c < set->info.classes; c++) {
+        const char *name = esper_dataset_class_name(set, c);
+
+        if (used + strlen(name) + 2 + ENDING > chars) {
+            snprintf(text_out + used, chars - used, "%s%d more", c > 0 ? " and " : "", set->info.classes - c);
+            return;
+        }
+        used += (size_t)snprintf(text_out + used, chars - used, "%s%s", c > 0 ? ", " : "", name);
+    }
+}
+
+uint32_t esper_dataset_remark_count(const esper_dataset *set)
+{
+    return set->texts.n_remarks;
+}
+
+const char *esper_dataset_remark(const esper_dataset *set, uint32_t index)
+{
+    assert(index < set->texts.n_remarks);
+    return set->text[set->texts.n_classes + index];
+}
+
+uint32_t esper_dataset_column_count(const esper_dataset *set)
+{
+    return set->texts.n_columns;
+}
+
+const char *esper_dataset_column(const esper_dataset *set, uint32_t index, const char **about_out)
+{
+    const char *const *text = set->text + set->texts.n_classes + set->texts.n_remarks + 2 * (size_t)index;
+
+    assert(index < set->texts.n_columns);
+    *about_out = text[1];
+    return text[0];
+}
+
+uint32_t esper_dataset_feature_count(const esper_dataset *set)
+{
+    return set->texts.n_features;
+}
+
+const char *esper_dataset_feature(const esper_dataset *set, uint32_t index, float *mean_out, float *std_out)
+{
+    size_t before = (size_t)set->texts.n_classes + set->texts.n_remarks + 2 * (size_t)set->texts.n_columns;
+
+    assert(index < set->texts.n_features);
+    *mean_out = (int)index < set->n_scaled ? set->row_mean[index] : 0.0f;
+    *std_out = (int)index < set->n_scaled ? set->row_std[index] : 1.0f;
+    return set->text[before + index];
+}
+
+bool esper_dataset_is_test_drawn(const esper_dataset *set)
+{
+    return set->test_at > 0;
+}
+
+bool esper_dataset_was_cached(const esper_dataset *set)
+{
+    return set->was_cached;
+}
+
+esper_status esper_dataset_cache_path(const esper_dataset_desc *desc, char *path_out, size_t chars)
+{
+    if (!esper_source_is_own(desc->source))
+        return ESPER_FAIL(ESPER_E_ARG, "%s is read as it is: nothing is kept of it", esper_source_name(desc->source));
+    return esper_prepared_path(desc, path_out, chars);
 }

@@ -1,20 +1,23 @@
 /* Internal. A data set in memory: one object, whatever its source.
  *
- * Image sets hold uint8 images (C, H, W) with a label each. Token sets hold flat runs of uint16 tokens; sample i is the
- * window of tokens i*T .. i*T+T, of which the first T are the input and the last T the target.
+ * Image sets hold uint8 images (C, H, W) with a label each. Vector sets hold rows of a table: F numbers, normalised, with a
+ * label each. Token sets hold flat runs of uint16 tokens; sample i is the window of tokens i*T .. i*T+T, of which the first T
+ * are the input and the last T the target.
  *
  * Splits: the training data is cut by seed, and by nothing else, into validation and training; what gates, governor and
- * rewards see comes from there. The test split has its own files, or is the last tenth of a text, and is for the end.
+ * rewards see comes from there. The test split has its own files, or is the last tenth of a text or a tenth of images, drawn by
+ * the seed, and is for the end.
  * A sample's id is its index in the order of the files: of the training data for training and validation (and for a
- * test split that is its tail), of the test data for test. Augmentation is keyed by it. */
+ * test split that is cut from it), of the test data for test. Augmentation is keyed by it. */
 #ifndef ESPER_DATA_DATASET_H
 #define ESPER_DATA_DATASET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "esper.h"
 
-/* enum name, the name people see, whether it holds images or tokens */
+/* enum name, the name people see, whether it holds images, tokens or vectors */
 #define ESPER_SOURCE_LIST(X)                 \
     X(FASHION, "fashion", IMAGES)            \
     X(MNIST, "mnist", IMAGES)                \
@@ -22,7 +25,10 @@
     X(TEXT, "text", TOKENS)                  \
     X(TOKENS, "tokens", TOKENS)              \
     X(SYNTH_IMAGES, "synth_images", IMAGES)  \
-    X(SYNTH_TOKENS, "synth_tokens", TOKENS)
+    X(SYNTH_TOKENS, "synth_tokens", TOKENS)  \
+    X(SYNTH_TABLE, "synth_table", VECTORS)   \
+    X(OWN_IMAGES, "images", IMAGES)          \
+    X(OWN_TABLE, "table", VECTORS)
 
 typedef enum esper_source {
 #define X(name, text, kind) ESPER_SOURCE_##name,
@@ -31,11 +37,28 @@ typedef enum esper_source {
     ESPER_N_SOURCES
 } esper_source;
 
-typedef enum esper_dataset_kind { ESPER_DATASET_IMAGES, ESPER_DATASET_TOKENS } esper_dataset_kind;
+typedef enum esper_dataset_kind {
+    ESPER_DATASET_IMAGES,
+    ESPER_DATASET_TOKENS,
+    ESPER_DATASET_VECTORS,
+} esper_dataset_kind;
 
 typedef enum esper_split { ESPER_SPLIT_TRAIN, ESPER_SPLIT_VALID, ESPER_SPLIT_TEST, ESPER_N_SPLITS } esper_split;
 
-enum { ESPER_DATASET_MAX_CHANNELS = 16, ESPER_DATASET_MAX_CLASSES = 256, ESPER_DATASET_MAX_VOCAB = 65536 };
+enum {
+    ESPER_DATASET_MAX_CHANNELS = 16,
+    ESPER_DATASET_MAX_CLASSES = 256,
+    ESPER_DATASET_MAX_VOCAB = 65536,
+    ESPER_DATASET_MAX_FEATURES = 65536,
+    ESPER_DATASET_MAX_SIDE = 4096, /* pixels of an image in a set of people's own */
+};
+
+/* Who is told how far the decoding of a folder has got: a verb ("decoding"), files done and in all. Called on the thread that
+ * opened the set. */
+typedef struct esper_dataset_progress {
+    void (*tell)(void *context, const char *what, uint64_t done, uint64_t total);
+    void *context;
+} esper_dataset_progress;
 
 /* What to open. Start from esper_dataset_desc_default(). */
 typedef struct esper_dataset_desc {
@@ -46,15 +69,27 @@ typedef struct esper_dataset_desc {
     uint32_t     train_limit;    /* most samples of the training split, drawn by the seed; 0 = all */
     int          context;        /* T: tokens of a window; token sets only */
     int          vocab;          /* token files and synthetic tokens; 0 = the source's own */
-    int          channels, height, width, classes; /* synthetic images only */
+    int          channels, height, width;          /* synthetic images only */
+    int          features;                         /* synthetic tables only: F */
+    int          classes;                          /* both */
     uint32_t     n_train, n_test;                  /* synthetic sets only: samples before carving, and of the test */
+    /* Data of people's own, which is decoded once and kept (docs/data.md): */
+    const char  *image_size; /* "HxW"; "" or NULL: as the images are, or chosen */
+    bool         grey;       /* colour is turned into grey */
+    bool         skip_bad;   /* damaged files are left out and told, instead of being an error */
+    const char  *target;     /* of a table: the column with the classes; "" or NULL: the last */
+    const char  *cache;      /* where what was decoded is kept; "" or NULL: the usual place of caches */
+    int          threads;    /* that decode; 0: one for each core */
+    const esper_dataset_progress *progress; /* or NULL */
 } esper_dataset_desc;
 
 /* What is in a set. The same before it is loaded (esper_dataset_measure) and after. */
 typedef struct esper_dataset_info {
     const char        *name; /* of the source; static */
     esper_dataset_kind kind;
-    int                channels, height, width, classes; /* image sets */
+    int                channels, height, width;          /* image sets */
+    int                features;                         /* vector sets: F */
+    int                classes;                          /* image and vector sets */
     int                context, vocab;                   /* token sets */
     float              mean[ESPER_DATASET_MAX_CHANNELS]; /* (channels) inputs: (value / 255 - mean) / std */
     float              std[ESPER_DATASET_MAX_CHANNELS];  /* (channels) */
@@ -70,7 +105,10 @@ const char        *esper_split_name(esper_split split);
 
 esper_dataset_desc esper_dataset_desc_default(esper_source source);
 
-/* Finds out what opening would give, from sizes and file heads alone. Fails as opening does when files are missing. */
+/* Whether a source's data is people's own: named by a path, decoded into the cache, and telling of itself. */
+bool esper_source_is_own(esper_source source);
+
+/* Finds out what opening would give, from sizes and file heads alone; data of people's own is decoded if it is not in the cache. Fails as opening does when files are missing. */
 esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset_info *info_out);
 
 /* Loads the whole set. E_NOTFOUND when its files are not there: the message names them and says what to do. */
@@ -88,8 +126,43 @@ uint32_t esper_dataset_id(const esper_dataset *set, esper_split split, uint32_t 
 
 /* Contents by id; they hold until the set is closed. */
 const uint8_t  *esper_dataset_image(const esper_dataset *set, esper_split split, uint32_t id); /* (C, H, W) */
-uint8_t         esper_dataset_label(const esper_dataset *set, esper_split split, uint32_t id);
+const float    *esper_dataset_row(const esper_dataset *set, esper_split split, uint32_t id);   /* (F) normalised */
+uint8_t         esper_dataset_label(const esper_dataset *set, esper_split split, uint32_t id); /* of an image or a row */
 const uint16_t *esper_dataset_window(const esper_dataset *set, esper_split split, uint32_t id); /* (T + 1) */
+
+/* Of a set with classes: the name of one, which may be any UTF-8; its number where the data does not name it. */
+const char *esper_dataset_class_name(const esper_dataset *set, int class);
+
+/* Whether classes have names of their own. */
+bool esper_dataset_names_classes(const esper_dataset *set);
+
+/* The names of all classes with commas between them, as many as fit: "cat, dog and 98 more". */
+void esper_dataset_list_classes(const esper_dataset *set, char *text_out, size_t chars);
+
+/* What the data tells of itself, for people: remarks; and of a table its columns, with what they were taken for. */
+uint32_t    esper_dataset_remark_count(const esper_dataset *set);
+const char *esper_dataset_remark(const esper_dataset *set, uint32_t index);
+uint32_t    esper_dataset_column_count(const esper_dataset *set);
+const char *esper_dataset_column(const esper_dataset *set, uint32_t index, const char **about_out);
+
+/* What a number of a row of people's own data is ("age", "age is missing", "city = Oslo"), and how it was normalised: less the mean,
+ * by the deviation, both of the training split; 0 and 1 where it was not. */
+uint32_t    esper_dataset_feature_count(const esper_dataset *set);
+const char *esper_dataset_feature(const esper_dataset *set, uint32_t index, float *mean_out, float *std_out);
+
+/* Whether the test split is a tenth of the data, drawn by the seed. */
+bool esper_dataset_is_test_drawn(const esper_dataset *set);
+
+/* Whether the cache held the set when it was opened; and the file that holds it now. E_ARG for data that is not people's own. */
+bool         esper_dataset_was_cached(const esper_dataset *set);
+esper_status esper_dataset_cache_path(const esper_dataset_desc *desc, char *path_out, size_t chars);
+
+/* Whether a file's name is that of arrays (.npy, .npz, .safetensors); and what kind of data is in such a file. */
+bool         esper_arrays_is_file(const char *path);
+esper_status esper_arrays_kind(const char *path, esper_dataset_kind *kind_out);
+
+/* "HxW" or "N"; "" gives 0 and 0. */
+esper_status esper_image_size_read(const char *text, int *height_out, int *width_out);
 
 /* The 256 normalised values a pixel of a channel can have: levels[value]. */
 const float *esper_dataset_levels(const esper_dataset *set, int channel);

@@ -5,22 +5,41 @@
 #ifndef ESPER_DATA_SOURCE_H
 #define ESPER_DATA_SOURCE_H
 
+#include <stdbool.h>
+
+#include "base/page.h"
 #include "data/dataset.h"
 
 enum { ESPER_STORE_TRAIN, ESPER_STORE_TEST, ESPER_N_STORES };
 
+/* What a set tells of itself: texts one after the other, each with a zero at its end. Names of classes come first, then remarks
+ * for people, then for each column of a table its name and a description, and of each number of a row what it is. */
+typedef struct esper_source_texts {
+    esper_page page;
+    uint32_t   n_classes, n_remarks, n_columns, n_features;
+} esper_source_texts;
+
 typedef struct esper_source_plan {
-    int      channels, height, width, classes; /* image sets */
+    int      channels, height, width;          /* image sets */
+    int      features;                         /* vector sets */
+    int      numbers;                          /* people's own: the first so many are normalised by the training split */
+    int      classes;                          /* both */
     int      vocab;                            /* token sets */
     float    mean[ESPER_DATASET_MAX_CHANNELS], std[ESPER_DATASET_MAX_CHANNELS];
-    uint64_t n_items[ESPER_N_STORES]; /* images, or tokens; a token set without test tokens gives up its last tenth */
+    /* Images, rows or tokens. A token set without test tokens gives up its last tenth; people's own images and rows a tenth that is
+     * drawn by the seed. */
+    uint64_t n_items[ESPER_N_STORES];
+    uint64_t key;                     /* of what the cache holds; sources that are prepared */
+    bool     was_fresh;               /* the cache held it already */
+    esper_source_texts texts;         /* freed by who measured; sources that are prepared */
 } esper_source_plan;
 
 typedef struct esper_store {
-    uint64_t  n_items; /* images, or tokens */
-    uint8_t  *images;  /* (n_items, C, H, W); NULL in token sets, as labels */
-    uint8_t  *labels;  /* (n_items) below the number of classes */
-    uint16_t *tokens;  /* (n_items) below the vocabulary; NULL in image sets */
+    uint64_t  n_items; /* images, rows or tokens */
+    uint8_t  *images;  /* (n_items, C, H, W); image sets: NULL in others */
+    float    *rows;    /* (n_items, F) normalised; vector sets */
+    uint8_t  *labels;  /* (n_items) below the number of classes; image and vector sets */
+    uint16_t *tokens;  /* (n_items) below the vocabulary; token sets */
 } esper_store;
 
 typedef struct esper_source_ops {
@@ -31,7 +50,8 @@ typedef struct esper_source_ops {
 } esper_source_ops;
 
 extern const esper_source_ops esper_source_fashion, esper_source_cifar10, esper_source_text, esper_source_tokens,
-    esper_source_synth_images, esper_source_synth_tokens;
+    esper_source_synth_images, esper_source_synth_tokens, esper_source_synth_table, esper_source_own_images,
+    esper_source_own_table;
 
 /* desc->path, or `otherwise` when it is empty. */
 const char *esper_source_path(const esper_dataset_desc *desc, const char *otherwise);

@@ -1,8 +1,9 @@
 /* Synthetic sets for tests and first steps: no files, the same on every machine, and learnable.
  *
  * Images: every class has a pattern of coarse squares, drawn once; a sample is its class's pattern under noise. Tokens:
- * every token has one successor, drawn once; a run follows them, and leaves them one time in eight. Whole numbers only,
- * so that no library's rounding can make two machines differ. Every sample has its own stream of random numbers. */
+ * every token has one successor, drawn once; a run follows them, and leaves them one time in eight. Tables: every class scores
+ * a row by products of two columns each, drawn once, and the best score has it; half of the columns are in no product. Whole
+ * numbers only, so that no library's rounding can make two machines differ. Every sample has its own stream of random numbers. */
 #include "base/mem.h"
 
 #include <assert.h>
@@ -18,7 +19,10 @@ enum {
     RUN = 1024,         /* tokens that share a stream */
     STRAY = 8,          /* one step in so many goes anywhere */
     MAX_SIDE = 4096,
+    TERMS = 3,          /* products that a class scores a row by */
 };
+
+static const float TABLE_UNIT = 104.0f; /* the deviation of the difference of two bytes */
 
 /* Streams of the same seed: what the set has in common, and the samples of each store. */
 enum { TAG_COMMON = 0, TAG_STORE = 1 };
@@ -176,3 +180,98 @@ static esper_status load_tokens(const esper_dataset_desc *desc, const esper_sour
 }
 
 const esper_source_ops esper_source_synth_tokens = {.measure = measure_tokens, .load = load_tokens};
+
+/* ---------------------------------------------------------------- tables */
+
+/* What a class scores a row by: the sum of its terms, each the product of two columns, taken or subtracted. */
+typedef struct table_term {
+    uint32_t a, b; /* columns */
+    int      sign;
+} table_term;
+
+/* Columns that are in products; the others are noise. */
+static uint32_t count_telling(const esper_source_plan *plan)
+{
+    return plan->features < 4 ? (uint32_t)plan->features : (uint32_t)(plan->features + 1) / 2;
+}
+
+static esper_status measure_table(const esper_dataset_desc *desc, esper_source_plan *plan_out)
+{
+    if (desc->features < 2 || desc->features > ESPER_DATASET_MAX_FEATURES)
+        return ESPER_FAIL(ESPER_E_ARG, "a synthetic table of %d columns: expected 2 to %d", desc->features,
+                          ESPER_DATASET_MAX_FEATURES);
+    if (desc->classes < 1 || desc->classes > ESPER_DATASET_MAX_CLASSES)
+        return ESPER_FAIL(ESPER_E_ARG, "a synthetic table of %d classes: expected 1 to %d", desc->classes,
+                          ESPER_DATASET_MAX_CLASSES);
+    *plan_out = (esper_source_plan){
+        .features = desc->features, .classes = desc->classes, .n_items = {desc->n_train, desc->n_test}};
+    return ESPER_OK;
+}
+
+/* (classes, TERMS); two different columns each. */
+static void draw_terms(const esper_dataset_desc *desc, const esper_source_plan *plan, table_term *terms)
+{
+    uint32_t n = count_telling(plan);
+    esper_rng_key key = synth_key(desc, 0, TAG_COMMON);
+    esper_rng rng;
+
+    assert(n >= 2);
+    esper_rng_init(&rng, &key);
+    for (int i = 0; i < plan->classes * TERMS; i++) {
+        terms[i].a = esper_rng_below(&rng, n);
+        terms[i].b = (terms[i].a + 1 + esper_rng_below(&rng, n - 1)) % n;
+        terms[i].sign = esper_rng_below(&rng, 2) == 0 ? 1 : -1;
+    }
+}
+
+/* A row: every column is the difference of two bytes, near 0 more often. The values are multiples of 1/104, whose mean is 0 and
+ * whose deviation is about 1, as of a table that was normalised. */
+static uint8_t draw_row(const esper_dataset_desc *desc, uint32_t sample, uint32_t tag, const table_term *terms,
+                        float *row)
+{
+    esper_rng_key key = synth_key(desc, sample, tag);
+    int64_t best = INT64_MIN;
+    uint8_t label = 0;
+    esper_rng rng;
+
+    esper_rng_init(&rng, &key);
+    for (int f = 0; f < desc->features; f++) {
+        uint32_t bits = esper_rng_u32(&rng);
+
+        row[f] = (float)((int)(bits & 255) - (int)(bits >> 8 & 255));
+    }
+    for (int c = 0; c < desc->classes; c++) {
+        int64_t score = 0;
+
+        for (int t = 0; t < TERMS; t++) {
+            const table_term *term = &terms[c * TERMS + t];
+
+            score += term->sign * (int64_t)row[term->a] * (int64_t)row[term->b];
+        }
+        if (score > best) {
+            best = score;
+            label = (uint8_t)c;
+        }
+    }
+    for (int f = 0; f < desc->features; f++)
+        row[f] /= TABLE_UNIT;
+    return label;
+}
+
+static esper_status load_table(const esper_dataset_desc *desc, const esper_source_plan *plan,
+                               esper_store stores[ESPER_N_STORES])
+{
+    table_term *terms = esper_mem_alloc((size_t)plan->classes * TERMS * sizeof(*terms));
+
+    if (terms == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "terms of %d classes", plan->classes);
+    draw_terms(desc, plan, terms);
+    for (uint32_t s = 0; s < ESPER_N_STORES; s++)
+        for (uint32_t i = 0; i < stores[s].n_items; i++)
+            stores[s].labels[i] =
+                draw_row(desc, i, TAG_STORE + s, terms, stores[s].rows + (size_t)i * (size_t)plan->features);
+    esper_mem_free(terms);
+    return ESPER_OK;
+}
+
+const esper_source_ops esper_source_synth_table = {.measure = measure_table, .load = load_table};

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -17,6 +18,15 @@ static const char *const backend_names[] = {
 };
 
 /* ------------------------------------------------------------------------------------------------ opening */
+
+int64_t esper_engine_params_limit(const esper_config *config)
+{
+    int64_t by_size = (int64_t)fmin(config->max_kib * 1024.0 / sizeof(float), 9e18);
+
+    if (config->max_kib <= 0.0 || (config->max_params > 0 && config->max_params < by_size))
+        return config->max_params;
+    return by_size > 0 ? by_size : 1; /* 0 would be no limit */
+}
 
 esper_sampler_desc esper_engine_sampler(const esper_engine *engine, esper_split split, uint64_t seed)
 {

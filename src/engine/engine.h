@@ -64,6 +64,9 @@ esper_status esper_engine_join(esper_engine *engine, esper_comm *comm);
  * threads. Returns when the last is done. */
 void esper_engine_each(esper_engine *engine, int n_items, esper_backend_item run_item, void *context);
 
+/* The most parameters that a network may grow to, by max_params and max_kib; 0: any number. */
+int64_t esper_engine_params_limit(const esper_config *config);
+
 /* The order of a split, shuffled and augmented where it is trained on. */
 esper_sampler_desc esper_engine_sampler(const esper_engine *engine, esper_split split, uint64_t seed);
 

@@ -117,17 +117,17 @@ esper_status guarded_open_ring(esper_guarded *guarded, esper_ring **ring_out)
     return esper_ring_open(guarded->whole, &options, ring_out);
 }
 
-/* A loss that is normal for language is far too high for images. */
+/* A loss that is normal for language is far too high for images and tables. */
 static esper_status open_governor(esper_guarded *guarded)
 {
     const esper_network *network = guarded->network;
     const esper_dataset_info *info = esper_dataset_info_get(network->engine->data);
-    bool images = info->kind == ESPER_DATASET_IMAGES;
+    bool text = info->kind == ESPER_DATASET_TOKENS;
     esper_governor_options options;
 
     esper_governor_options_init(&options);
-    options.absolute = images ? 12.0 : 15.0;
-    options.random_guess_loss = log((double)(images ? info->classes : info->vocab));
+    options.absolute = text ? 15.0 : 12.0;
+    options.random_guess_loss = log((double)(text ? info->vocab : info->classes));
     options.max_rollbacks = (uint32_t)network->engine->config.max_rollbacks;
     options.window = WINDOW;
     return esper_governor_open(&options, &guarded->governor);

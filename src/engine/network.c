@@ -297,7 +297,10 @@ static esper_status copy_layer(esper_network *network, const esper_net *net, int
     static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
     char name[ESPER_NAME_CHARS + 16];
 
-    assert(boundary != NULL && boundary->layer_end > 0);
+    assert(boundary != NULL);
+    if (boundary->layer_end == 0)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: there is no layer before it that a seed could be a copy of",
+                          boundary->slot);
     for (int t = 0; t < net->n_tensors; t++) {
         const esper_tensor *to = &net->tensors[t];
         int from;
@@ -308,7 +311,10 @@ static esper_status copy_layer(esper_network *network, const esper_net *net, int
         from = esper_net_find(net, name);
         if (from == ESPER_NO_TENSOR)
             continue;
-        assert(net->tensors[from].region == 0 && net->tensors[from].count == to->count);
+        assert(net->tensors[from].region == 0);
+        if (net->tensors[from].count != to->count)
+            return ESPER_FAIL(ESPER_E_ARG, "%s: the layer before it is of another width: a seed cannot be its copy",
+                              boundary->slot);
         for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++)
             if (slab->family[families[f]] != NULL)
                 ESPER_TRY(esper_backend_copy(slab->backend, NULL, esper_slab_at(slab, families[f], to),

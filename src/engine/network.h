@@ -207,6 +207,7 @@ typedef struct esper_request {
     uint32_t       n_batches; /* 0 = all that count */
     float         *losses;    /* (samples) each sample's, mean over its targets, of this rank's part; NULL = nobody asks */
     esper_tally    tally;     /* of all ranks */
+    float         *corrects;  /* (samples) each sample's right targets, as losses; NULL = nobody asks */
 } esper_request;
 
 esper_status esper_network_answer(esper_request *request, const esper_follower *follower);

@@ -31,14 +31,16 @@ esper_status esper_network_put_batch(const esper_network *network, const esper_p
 {
     const esper_backend *backend = network->engine->backend;
     const esper_sampler *sampler = sampler_of(network, split);
-    bool images = network->engine->host.topology == ESPER_TOPOLOGY_CNN, behind = esper_backend_is_behind(backend);
+    esper_dataset_kind kind = esper_dataset_info_get(network->engine->data)->kind;
+    bool behind = esper_backend_is_behind(backend);
     int n = (int)esper_sampler_batch_count(sampler, batch);
     void *input = behind ? network->staged : esper_backend_address(backend, esper_plan_data(plan, 0, net->input));
     void *target = behind ? (float *)network->staged + (int64_t)n * net->tensors[net->input].count
                           : esper_backend_address(backend, esper_plan_data(plan, 0, net->target));
     esper_batch dest = {
-        .images = images ? input : NULL,
-        .tokens = images ? NULL : input,
+        .images = kind == ESPER_DATASET_IMAGES ? input : NULL,
+        .features = kind == ESPER_DATASET_VECTORS ? input : NULL,
+        .tokens = kind == ESPER_DATASET_TOKENS ? input : NULL,
         .targets = targets != NULL ? targets : target,
         .ids = network->sample_ids,
     };
@@ -342,8 +344,9 @@ esper_status esper_network_step(esper_network *network)
 /* ------------------------------------------------------------------------------------------------ evaluation */
 
 /* Adds the results of the batches that were run, in the order of their samples. */
-static esper_status add_rows(esper_network *network, esper_batch_sums *sums, float *losses, size_t *n_done)
+static esper_status add_rows(esper_request *request, esper_batch_sums *sums, size_t *n_done)
 {
+    esper_network *network = request->network;
     float n_targets = (float)network->net.tensors[network->net.target].count;
 
     ESPER_TRY(fetch_rows(network, 0));
@@ -353,8 +356,11 @@ static esper_status add_rows(esper_network *network, esper_batch_sums *sums, flo
         for (int i = 0; i < network->rows[row].n_samples; i++) {
             sums->loss += (double)loss[i];
             sums->correct += (double)correct[i];
-            if (losses != NULL)
-                losses[(*n_done)++] = loss[i] / n_targets;
+            if (request->losses != NULL)
+                request->losses[*n_done] = loss[i] / n_targets;
+            if (request->corrects != NULL)
+                request->corrects[*n_done] = correct[i];
+            (*n_done)++;
         }
     }
     network->n_rows = 0;
@@ -383,9 +389,9 @@ static esper_status answer(esper_request *request, const esper_follower *followe
         ESPER_TRY(esper_plan_forward_one(network->plan, network->stream, 0));
         ESPER_TRY(queue_row(network));
         if (network->n_rows == ESPER_NETWORK_ROWS)
-            ESPER_TRY(add_rows(network, &sums, request->losses, &n_done));
+            ESPER_TRY(add_rows(request, &sums, &n_done));
     }
-    ESPER_TRY(add_rows(network, &sums, request->losses, &n_done));
+    ESPER_TRY(add_rows(request, &sums, &n_done));
     both[0] = sums.loss;
     both[1] = sums.correct;
     ESPER_TRY(esper_ranks_sum(&network->engine->ranks, both, 2));

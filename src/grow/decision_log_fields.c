@@ -65,8 +65,7 @@ int esper_log_find(const char *(*name_of)(int), const char *name)
 
 static const char *topology_name(int code)
 {
-    return code == ESPER_TOPOLOGY_CNN || code == ESPER_TOPOLOGY_TRANSFORMER ? esper_topology_name((esper_topology)code)
-                                                                            : NULL;
+    return code >= 0 && code < ESPER_N_TOPOLOGIES ? esper_topology_name((esper_topology)code) : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------ fields */

@@ -48,7 +48,10 @@ static esper_status train(esper_epoch_player *player, esper_epoch_end *end_out)
     *end_out = ESPER_EPOCH_GOOD;
     begin_stretch(player);
     while (status == ESPER_OK && *end_out != ESPER_EPOCH_STOPPED && !esper_network_epoch_done(network)) {
-        status = heed(player, esper_guarded_step(network, &incident), &incident, end_out);
+        status = esper_guarded_step(network, &incident);
+        if (status == ESPER_OK && player->growth != NULL)
+            status = esper_growth_check_drills(player->growth);
+        status = heed(player, status, &incident, end_out);
         if (status == ESPER_OK && player->stepped != NULL)
             status = player->stepped(player->context);
     }

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "tensor/cost.h"
 #include "grow/growth_internal.h"
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -31,6 +32,27 @@ static esper_status count_blueprints(esper_growth *growth)
         known = known && growth->deciding.gate_params[k] >= 0;
     }
     return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
+}
+
+/* Likewise, where a limit asks for it. */
+static esper_status count_flops(esper_growth *growth)
+{
+    const esper_engine *engine = growth->network->engine;
+    const esper_slots *slots = &growth->network->slots;
+    const esper_blueprint *const *list = esper_blueprint_list(engine->host.topology);
+    growth_deciding *deciding = &growth->deciding;
+    double flops[ESPER_MAX_SLOTS];
+
+    if (engine->config.max_flops <= 0.0)
+        return ESPER_OK;
+    deciding->host_flops = esper_net_flops(&engine->plain);
+    ESPER_TRY(esper_splice_count_flops(&engine->host, slots, NULL, deciding->gate_flops));
+    for (int i = 0; list[i] != NULL; i++) {
+        ESPER_TRY(esper_splice_count_flops(&engine->host, slots, list[i], flops));
+        for (int k = 0; k < slots->n; k++)
+            deciding->blueprint_flops[k][list[i]->index] = flops[k];
+    }
+    return ESPER_OK;
 }
 
 static esper_status check_policy(const esper_config *config)
@@ -68,8 +90,14 @@ static esper_status check_policy(const esper_config *config)
 static uint32_t kinds_tried(const esper_config *config, esper_topology topology, const esper_heuristic_settings *rules)
 {
     bool usual = config->blueprints[0] == '\0' && strcmp(config->policy, esper_policy_trials.name) == 0;
+    bool usual_texts;
     uint32_t kinds = usual ? esper_trial_usual(topology) : 0;
 
+    usual_texts = usual && config->add_blueprints[0] != '\0';
+    for (int i = 0; usual_texts && esper_blueprint_list(topology)[i] != NULL;
+         i++) /* who adds one wants to see it tried */
+        if (esper_blueprint_list(topology)[i]->text != NULL)
+            kinds |= 1u << esper_blueprint_list(topology)[i]->index;
     for (int i = 0; !usual && i < rules->n_rotation; i++)
         kinds |= 1u << rules->rotation[i];
     return kinds;
@@ -232,6 +260,7 @@ static esper_status open_parts(esper_growth *growth, const char *inject)
     ESPER_TRY(esper_backend_alloc(network->engine->backend, (size_t)n_buffers * sizeof(float), &memory));
     growth->measuring.buffers = memory;
     ESPER_TRY(count_blueprints(growth));
+    ESPER_TRY(count_flops(growth));
     for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
         growth->state.seed[k].ratio = (double)NAN;
         growth->deciding.gates[k].gate = -1;
@@ -353,8 +382,7 @@ static esper_status decide_by_program(esper_growth *growth, esper_decision *deci
 static esper_status observe(esper_growth *growth)
 {
     growth->recording.events.n = growth->recording.events.n_dropped = 0;
-    if (growth->drills.status != ESPER_OK)
-        return ESPER_FAIL(growth->drills.status, "%s", growth->drills.text);
+    ESPER_TRY(esper_growth_check_drills(growth));
     growth_take_readings(growth, &growth->recording.record);
     growth_make_view(growth, &growth->recording.record, &growth->deciding.view);
     ESPER_TRY(esper_tracker_update(&growth->deciding.tracker, (int)growth->recording.record.epoch,

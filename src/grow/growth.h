@@ -56,6 +56,10 @@ typedef struct esper_epoch_record {
 /* The same as a fact, with what can be told before it is decided what follows. */
 esper_fact esper_epoch_fact(const esper_network *network, const esper_epoch_record *done);
 
+/* Whether the faults on purpose could be written down, to be asked after a step. What could not was not done, and the run would go
+ * elsewhere than the one that it can. */
+esper_status esper_growth_check_drills(const esper_growth *growth);
+
 /* Validates the network as it is and measures its seeds. Changes nothing that counts. E_STOPPED as
  * esper_network_evaluate. */
 esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower, esper_tally *tally_out);

@@ -56,11 +56,11 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
     view->interaction = slot->interaction;
 }
 
-static void show_slot(const esper_growth *growth, int k, int64_t params, esper_policy_slot *view)
+static void show_slot(const esper_growth *growth, int k, const esper_policy_view *whole, esper_policy_slot *view)
 {
     const esper_slot *slot = &growth->network->slots.slot[k];
     const int64_t *costs = growth->deciding.blueprint_params[k];
-    int64_t limit = growth->network->engine->config.max_params;
+    const double *flops = growth->deciding.blueprint_flops[k];
 
     esper_policy_slot_init(view, growth->network->engine->host.topology, slot->id);
     view->stage = slot->stage;
@@ -72,11 +72,15 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
         const esper_blueprint *blueprint = esper_policy_blueprint(growth->network->engine->host.topology, i);
 
         if (blueprint == NULL || (blueprint->births >> growth->network->engine->config.birth & 1u) == 0 ||
-            costs[i] == ESPER_SPLICE_UNFIT || (limit > 0 && params + costs[i] > limit))
+            costs[i] == ESPER_SPLICE_UNFIT ||
+            (whole->params_limit > 0 && whole->params_total + costs[i] > whole->params_limit) ||
+            (whole->flops_limit > 0.0 && whole->flops_total + flops[i] > whole->flops_limit))
             view->blueprints &= ~(1u << i);
     }
     memcpy(view->blueprint_params, costs, sizeof(view->blueprint_params));
     view->gate_params = growth->deciding.gate_params[k];
+    memcpy(view->blueprint_flops, flops, sizeof(view->blueprint_flops));
+    view->gate_flops = growth->deciding.gate_flops[k];
     if (esper_slot_is_active(slot))
         show_seed(growth, k, view);
 }
@@ -92,6 +96,22 @@ int64_t esper_growth_params(const esper_growth *growth)
     return n;
 }
 
+/* FLOPs of a sample with every seed at full weight, as parameters are counted. */
+static double flops_of_sample(const esper_growth *growth)
+{
+    const growth_deciding *deciding = &growth->deciding;
+    double flops = deciding->host_flops;
+
+    for (int k = 0; k < growth->network->slots.n; k++) {
+        const esper_slot *slot = &growth->network->slots.slot[k];
+
+        if (esper_slot_is_active(slot))
+            flops += deciding->blueprint_flops[k][slot->blueprint_index] +
+                     (slot->gate_params > 0 ? deciding->gate_flops[k] : 0.0);
+    }
+    return flops;
+}
+
 /* A rate that falls leaves no time to grow. An episode of learning is to be grown in as a whole. */
 uint32_t growth_last_epoch(const esper_network *network)
 {
@@ -104,10 +124,7 @@ uint32_t growth_last_epoch(const esper_network *network)
 void growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out)
 {
     const esper_network *network = growth->network;
-    int64_t params = esper_growth_params(growth);
 
-    for (int k = 0; k < network->slots.n; k++)
-        show_slot(growth, k, params, &growth->deciding.views[k]);
     *view_out = (esper_policy_view){
         .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
@@ -120,14 +137,18 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,
         .accuracy_valid = record->acc_valid,
-        .params_total = params,
-        .params_limit = network->engine->config.max_params,
+        .params_total = esper_growth_params(growth),
+        .params_limit = esper_engine_params_limit(&network->engine->config),
+        .flops_total = flops_of_sample(growth),
+        .flops_limit = network->engine->config.max_flops,
         .max_seeds = network->engine->config.max_seeds,
         .last_refused = growth->state.refused != 0,
         .rolled_back = growth->facts.went_back > growth->state.decided,
         .slots = growth->deciding.views,
         .n_slots = network->slots.n,
     };
+    for (int k = 0; k < network->slots.n; k++)
+        show_slot(growth, k, view_out, &growth->deciding.views[k]);
 }
 
 /* ------------------------------------------------------------------------------------------------ operations */

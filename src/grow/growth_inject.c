@@ -115,6 +115,13 @@ void growth_drill(void *context, esper_network *network, esper_drill_point point
     status = spoil(growth, esper_guarded_guard(network), fault, point);
     if (status == ESPER_OK)
         return;
-    growth->drills.status = status; /* told at the end of the epoch */
+    growth->drills.status = status; /* esper_growth_check_drills tells it */
     snprintf(growth->drills.text, sizeof(growth->drills.text), "%s", esper_last_error());
+}
+
+esper_status esper_growth_check_drills(const esper_growth *growth)
+{
+    if (growth->drills.status == ESPER_OK)
+        return ESPER_OK;
+    return ESPER_FAIL(growth->drills.status, "%s", growth->drills.text);
 }

@@ -5,15 +5,16 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "nn/host_build.h"
 #include "nn/layer.h"
 
-/* Channels of (C,H,W), width of (T,D). */
+/* Channels of (C,H,W), width of (T,D) and (D). */
 static int width_of(const esper_net *net, int x)
 {
     assert(x == ESPER_NO_TENSOR || (x >= 0 && x < net->n_tensors));
     if (x == ESPER_NO_TENSOR)
         return 1;
-    return net->tensors[x].rank == 3 ? net->tensors[x].dim[0] : net->tensors[x].dim[1];
+    return net->tensors[x].dim[net->tensors[x].rank == 2 ? 1 : 0];
 }
 
 static int at_least(int least, int value)
@@ -71,7 +72,7 @@ static int conv_block(esper_net *net, const char *name, int x, int kernel)
 
     snprintf(conv, sizeof(conv), "%sconv", name);
     snprintf(norm, sizeof(norm), "%sbn", name);
-    x = esper_layer_conv(net, conv, x, (esper_conv){channels, channels, kernel, 1, false});
+    x = esper_layer_conv(net, conv, x, (esper_conv){channels, channels, kernel, 1});
     return esper_net_relu(net, esper_layer_batch_norm(net, norm, x, 1.0f));
 }
 
@@ -91,14 +92,15 @@ static int build_cnn_attention(esper_net *net, int x, esper_blueprint_how how)
     return esper_net_mul(net, x, esper_net_sigmoid(net, z));
 }
 
+/* The norm's weight is its scale. Zeros before a norm would not do instead: it would bring them to full strength in one step. */
 static int build_bottleneck(esper_net *net, int x, esper_blueprint_how how)
 {
     int channels = width_of(net, x), narrow = at_least(8, channels / 4), y;
 
-    y = esper_net_relu(net, esper_layer_conv(net, "down", x, (esper_conv){channels, narrow, 1, 1, false}));
-    y = esper_net_relu(net, esper_layer_conv(net, "conv", y, (esper_conv){narrow, narrow, 3, 1, false}));
-    y = esper_layer_conv(net, "up", y, (esper_conv){narrow, channels, 1, 1, how.birth != ESPER_BIRTH_SMALL});
-    return esper_net_add(net, x, esper_layer_batch_norm(net, "bn", y, how.birth == ESPER_BIRTH_SMALL ? 0.1f : 1.0f));
+    y = esper_net_relu(net, esper_layer_conv(net, "down", x, (esper_conv){channels, narrow, 1, 1}));
+    y = esper_net_relu(net, esper_layer_conv(net, "conv", y, (esper_conv){narrow, narrow, 3, 1}));
+    y = esper_layer_conv(net, "up", y, (esper_conv){narrow, channels, 1, 1});
+    return esper_net_add(net, x, esper_layer_batch_norm(net, "bn", y, scale_of(how.birth, scale_at_birth)));
 }
 
 /* One block of convolution. */
@@ -111,8 +113,8 @@ static int build_depthwise(esper_net *net, int x, esper_blueprint_how how)
 {
     int channels = width_of(net, x), y;
 
-    y = esper_layer_conv(net, "depthwise", x, (esper_conv){channels, channels, 3, channels, false});
-    y = esper_layer_conv(net, "pointwise", y, (esper_conv){channels, channels, 1, 1, false});
+    y = esper_layer_conv(net, "depthwise", x, (esper_conv){channels, channels, 3, channels});
+    y = esper_layer_conv(net, "pointwise", y, (esper_conv){channels, channels, 1, 1});
     return add_scaled(net, x, esper_net_relu(net, esper_layer_batch_norm(net, "bn", y, 1.0f)), how.birth);
 }
 
@@ -168,6 +170,32 @@ static int build_layer(esper_net *net, int x, esper_blueprint_how how)
                                                        .shrink = scale_of(how.birth, 1.0f)});
 }
 
+/* ------------------------------------------------------------------------------------------------ mlp */
+
+/* x + a linear layer of value(x) sigmoid(gate(x)): what is passed on depends on what there is. */
+static int build_glu(esper_net *net, int x, esper_blueprint_how how)
+{
+    int d = width_of(net, x), hidden = how.size * d;
+    esper_linear in = {.in = d, .out = hidden, .bias = true};
+    int value = esper_layer_linear(net, "value", x, in), gate = esper_layer_linear(net, "gate", x, in);
+
+    return add_linear(net, x, "out", esper_net_mul(net, value, esper_net_sigmoid(net, gate)),
+                      (esper_linear){.in = hidden, .bias = true}, how.birth);
+}
+
+/* ------------------------------------------------------------------------------------------------ texts */
+
+/* x + scale * text(x) of images; x + text(x), whose last layer scales, of the rest. */
+static int build_text(esper_net *net, int x, esper_blueprint_how how)
+{
+    float scale = scale_of(how.birth, 0.0f);
+    int y = esper_text_build_seed(net, how.text, x, scale);
+
+    if (x == ESPER_NO_TENSOR || y == ESPER_NO_TENSOR)
+        return ESPER_NO_TENSOR;
+    return net->tensors[x].rank == 3 ? add_scaled(net, x, y, how.birth) : esper_net_add(net, x, y);
+}
+
 /* ------------------------------------------------------------------------------------------------ the lists */
 
 /* How a blueprint can be born: as its own alone, with a scale of its output, and as a copy too. */
@@ -184,7 +212,11 @@ enum {
         .build = build_, .size = size_, .births = births_, .about = about_                                   \
     }
 
-static const esper_blueprint *const cnn_blueprints[] = {
+/* The end of a list, and what esper_blueprint_append may put before it. */
+#define ROOM_FOR_TEXTS NULL, NULL, NULL
+_Static_assert(ESPER_BLUEPRINT_TEXTS == 2, "lists have room for them, and an end");
+
+static const esper_blueprint *cnn_blueprints[] = {
     BLUEPRINT(CNN, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
     BLUEPRINT(CNN, "norm", 3, 130, build_norm, 0, SCALED, "group norm, faded in by a learned weight"),
     BLUEPRINT(CNN, "attention", 2, 2000, build_cnn_attention, 0, FIXED, "squeeze-and-excitation channel gate"),
@@ -194,10 +226,10 @@ static const esper_blueprint *const cnn_blueprints[] = {
     BLUEPRINT(CNN, "depthwise", 4, 4800, build_depthwise, 0, SCALED, "depthwise 3x3 and 1x1, residual"),
     BLUEPRINT(CNN, "conv_light", 1, 37000, build_conv, 3, SCALED, "one 3x3 convolution block, residual"),
     BLUEPRINT(CNN, "conv_heavy", 7, 74000, build_conv_heavy, 0, SCALED, "two 3x3 convolution blocks, residual"),
-    NULL,
+    ROOM_FOR_TEXTS,
 };
 
-static const esper_blueprint *const transformer_blueprints[] = {
+static const esper_blueprint *transformer_blueprints[] = {
     BLUEPRINT(TRANSFORMER, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
     BLUEPRINT(TRANSFORMER, "norm", 3, 800, build_norm, 0, SCALED, "layer norm, faded in by a learned weight"),
     BLUEPRINT(TRANSFORMER, "lora", 8, 6000, build_lora, 8, SCALED, "low-rank linear update, rank 8"),
@@ -208,7 +240,21 @@ static const esper_blueprint *const transformer_blueprints[] = {
     BLUEPRINT(TRANSFORMER, "mlp_small", 10, 591000, build_mlp, 2, SCALED, "MLP of twice the width, residual"),
     BLUEPRINT(TRANSFORMER, "mlp", 11, 1200000, build_mlp, 4, SCALED, "MLP of four times the width, residual"),
     BLUEPRINT(TRANSFORMER, "layer", 13, 1775000, build_layer, 0, COPIED, "one more layer like the host's own"),
-    NULL,
+    ROOM_FOR_TEXTS,
+};
+
+/* A policy belongs to a topology, so these may have numbers that mean others elsewhere; all have room in the head of a learned
+ * one. */
+static const esper_blueprint *mlp_blueprints[] = {
+    BLUEPRINT(MLP, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
+    BLUEPRINT(MLP, "norm", 3, 130, build_norm, 0, SCALED, "layer norm, faded in by a learned weight"),
+    BLUEPRINT(MLP, "lora", 8, 1000, build_lora, 8, SCALED, "low-rank linear update, rank 8"),
+    BLUEPRINT(MLP, "lora_large", 9, 4100, build_lora, 32, SCALED, "low-rank linear update, rank 32"),
+    BLUEPRINT(MLP, "mlp_tiny", 1, 8300, build_mlp, 1, SCALED, "MLP of the stream's width, residual"),
+    BLUEPRINT(MLP, "mlp_small", 10, 17000, build_mlp, 2, SCALED, "MLP of twice the width, residual"),
+    BLUEPRINT(MLP, "glu", 2, 25000, build_glu, 2, SCALED, "gated linear unit of twice the width, residual"),
+    BLUEPRINT(MLP, "mlp", 11, 33000, build_mlp, 4, SCALED, "MLP of four times the width, residual"),
+    ROOM_FOR_TEXTS,
 };
 
 const char *esper_blend_name(int blend)
@@ -258,9 +304,38 @@ esper_status esper_blueprint_check_birth(const esper_blueprint *blueprint, int b
                       esper_birth_name(birth));
 }
 
+static const esper_blueprint **const lists[ESPER_N_TOPOLOGIES] = {
+    [ESPER_TOPOLOGY_CNN] = cnn_blueprints,
+    [ESPER_TOPOLOGY_TRANSFORMER] = transformer_blueprints,
+    [ESPER_TOPOLOGY_MLP] = mlp_blueprints,
+};
+
+void esper_blueprint_init_text(esper_blueprint *blueprint, esper_topology topology, const char *name, const char *text,
+                               int place)
+{
+    assert(place >= 0 && place < ESPER_BLUEPRINT_TEXTS);
+    *blueprint = (esper_blueprint){.name = name,
+                                   .topology = topology,
+                                   .index = ESPER_BLUEPRINT_FIRST_TEXT + place,
+                                   .about = text,
+                                   .text = text,
+                                   .births = SCALED,
+                                   .build = build_text};
+}
+
+void esper_blueprint_append(const esper_blueprint *blueprint)
+{
+    const esper_blueprint **list = lists[blueprint->topology];
+
+    while (*list != NULL)
+        list++;
+    *list = blueprint;
+}
+
 const esper_blueprint *const *esper_blueprint_list(esper_topology topology)
 {
-    return topology == ESPER_TOPOLOGY_CNN ? cnn_blueprints : transformer_blueprints;
+    assert((unsigned)topology < ESPER_N_TOPOLOGIES);
+    return (const esper_blueprint *const *)lists[topology];
 }
 
 esper_status esper_blueprint_find(esper_topology topology, const char *name, const esper_blueprint **blueprint_out)
@@ -284,13 +359,15 @@ int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int 
 {
     assert(how.blend >= ESPER_BLEND_ADD && how.blend <= ESPER_BLEND_GATE);
     how.size = blueprint->size;
+    how.text = blueprint->text;
     return blueprint->build(net, x, how);
 }
 
 int esper_gate_build(esper_net *net, int x)
 {
     int channels = width_of(net, x), hidden = at_least(8, channels / 4);
-    int y = esper_net_global_mean(net, x);
+    bool is_flat = x != ESPER_NO_TENSOR && net->tensors[x].rank == 1; /* nothing to take a mean over */
+    int y = is_flat ? x : esper_net_global_mean(net, x);
 
     y = esper_net_relu(
         net, esper_layer_linear(net, "gate.0", y, (esper_linear){.in = channels, .out = hidden, .bias = true}));

@@ -7,7 +7,8 @@
  *     parameters named `scale`. They learn from the first step (conv_small's zero convolution in front of a norm and a
  *     ReLU never did; with a scale born 0 they begin at a saddle). With the scale at 1, and group norms, they compute what was
  *     recorded.
- *   - conv_small's convolution is born like any other instead of as zeros.
+ *   - The last convolution of conv_small and bottleneck is born like any other instead of as zeros; the norm behind
+ *     bottleneck's, which is its scale, with weights of 1/2. (Zeros in front of a norm are brought to full strength by one step.)
  *   - For a multiplying blend the last convolution or linear layer is born as zeros, except in those four, which would
  *     stop learning.
  * CNN attention keeps its recorded start: it begins as 0.9526 x (0.5 x for a multiplying blend), not as an identity. */
@@ -42,18 +43,23 @@ typedef struct esper_blueprint_how {
     int         heads;   /* of the host's attention; 0 = 1: no size depends on it */
     float       dropout; /* the host's */
     int         size;    /* the blueprint's, as below, which esper_blueprint_build fills in */
+    const char *text;    /* likewise */
 } esper_blueprint_how;
 
 typedef struct esper_blueprint {
     const char    *name;
     esper_topology topology;
-    int            index;    /* the policy's number of this blueprint, the same in both topologies */
-    int            estimate; /* parameters at 64 channels (cnn) or width 384 (transformer), to sort and to show */
+    int            index;    /* the policy's number of this blueprint, the same in cnn and transformer */
+    int            estimate; /* parameters at 64 channels (cnn), width 384 (transformer) or 64 (mlp), to sort and to show */
     const char    *about;
     int            size; /* kernel, rank, heads or expansion, where builders serve several blueprints */
     unsigned       births; /* bits 1u << esper_birth: how it can be born */
+    const char    *text;   /* of one that was added (nn/blueprint_text.h); NULL = none */
     int (*build)(esper_net *net, int x, esper_blueprint_how how);
 } esper_blueprint;
+
+/* Numbers of those that were added: behind all others, and without room in the head of a learned policy. */
+enum { ESPER_BLUEPRINT_FIRST_TEXT = 14, ESPER_BLUEPRINT_TEXTS = 2, ESPER_BLUEPRINT_NAME_CHARS = 20 };
 
 /* "add", "multiply", "gate"; NULL for other codes. The operator of that name; -1 = there is none. */
 const char *esper_blend_name(int blend);
@@ -67,6 +73,11 @@ esper_status esper_blueprint_check_birth(const esper_blueprint *blueprint, int b
 
 /* All blueprints of a topology, by (estimate, name); NULL at the end. */
 const esper_blueprint *const *esper_blueprint_list(esper_topology topology);
+
+/* For nn/blueprint_text.c: one that was added, and its place at the end of the list of its topology. */
+void esper_blueprint_init_text(esper_blueprint *blueprint, esper_topology topology, const char *name, const char *text,
+                               int place);
+void esper_blueprint_append(const esper_blueprint *blueprint);
 
 /* E_ARG with the names there are when there is none of that name. */
 esper_status esper_blueprint_find(esper_topology topology, const char *name, const esper_blueprint **blueprint_out);

@@ -1,65 +1,32 @@
-/* The two host families as programs. Parameter names are part of the checkpoint format. */
+/* The host families: what their settings may be, and the text that they make. */
 #include "nn/host.h"
 
 #include <assert.h>
+#include <stdio.h>
+#include <string.h>
 
+#include "base/number.h"
 #include "base/status.h"
-#include "nn/layer.h"
+#include "nn/host_build.h"
 
 const char *esper_topology_name(esper_topology topology)
 {
-    return topology == ESPER_TOPOLOGY_CNN ? "cnn" : "transformer";
+    static const char *const names[ESPER_N_TOPOLOGIES] = {
+        [ESPER_TOPOLOGY_CNN] = "cnn", [ESPER_TOPOLOGY_TRANSFORMER] = "transformer", [ESPER_TOPOLOGY_MLP] = "mlp"};
+
+    assert((unsigned)topology < ESPER_N_TOPOLOGIES);
+    return names[topology];
+}
+
+int esper_topology_find(const char *name)
+{
+    for (int topology = 0; topology < ESPER_N_TOPOLOGIES; topology++)
+        if (strcmp(esper_topology_name((esper_topology)topology), name) == 0)
+            return topology;
+    return -1;
 }
 
 /* ------------------------------------------------------------------------------------------------ cnn */
-
-/* Row 0: after a block's ReLU. Row 1: after its pool. */
-static int cnn_boundary(esper_net *net, const esper_host_cnn *cnn, int row, int block, int x)
-{
-    esper_boundary boundary = {
-        .row = row,
-        .col = block,
-        .order = row * cnn->blocks + block,
-        .channels = cnn->channels << block,
-        .position = (float)(2 * block + 1 + row) / (float)(2 * cnn->blocks),
-        .layer_begin = block,
-        .layer_end = block + 1,
-        .surface = row == 0 ? ESPER_SURFACE_PRE_POOL : ESPER_SURFACE_POST_POOL,
-    };
-
-    snprintf(boundary.slot, sizeof(boundary.slot), "r%dc%d", row, block);
-    return esper_net_boundary(net, boundary, x);
-}
-
-static int cnn_block(esper_net *net, const esper_host_cnn *cnn, int block, int x)
-{
-    char name[ESPER_NAME_CHARS];
-    int in = block == 0 ? cnn->in_channels : cnn->channels << (block - 1);
-
-    snprintf(name, sizeof(name), "blocks.%d.conv", block);
-    x = esper_layer_conv(net, name, x, (esper_conv){in, cnn->channels << block, cnn->kernel, 1, false});
-    snprintf(name, sizeof(name), "blocks.%d.bn", block);
-    x = esper_layer_batch_norm(net, name, x, 1.0f);
-    x = esper_net_relu(net, x);
-    x = cnn_boundary(net, cnn, 0, block, x);
-    if (block >= cnn->pools)
-        return x;
-    x = esper_net_max_pool(net, x);
-    return cnn_boundary(net, cnn, 1, block, x);
-}
-
-static int build_cnn(esper_net *net, const esper_host_cnn *cnn)
-{
-    int x = net->input =
-        esper_net_input(net, "images", ESPER_F32, 3, (int[]){cnn->in_channels, cnn->height, cnn->width});
-
-    for (int block = 0; block < cnn->blocks; block++)
-        x = cnn_block(net, cnn, block, x);
-    x = esper_net_global_mean(net, x);
-    return esper_layer_linear(
-        net, "classifier", x,
-        (esper_linear){.in = cnn->channels << (cnn->blocks - 1), .out = cnn->classes, .bias = true});
-}
 
 static esper_status check_cnn(const esper_host_cnn *cnn)
 {
@@ -81,47 +48,6 @@ static esper_status check_cnn(const esper_host_cnn *cnn)
 }
 
 /* ------------------------------------------------------------------------------------------------ transformer */
-
-static int transformer_boundary(esper_net *net, const esper_host_transformer *host, int segment, int x)
-{
-    int per_segment = host->layers / host->segments;
-    esper_boundary boundary = {
-        .row = 0,
-        .col = segment,
-        .order = segment,
-        .channels = host->width,
-        .position = (float)(segment + 1) / (float)host->segments,
-        .layer_begin = per_segment * segment,
-        .layer_end = per_segment * (segment + 1),
-        .surface = ESPER_SURFACE_BLOCK_END,
-    };
-
-    snprintf(boundary.slot, sizeof(boundary.slot), "r0c%d", segment);
-    return esper_net_boundary(net, boundary, x);
-}
-
-static int build_transformer(esper_net *net, const esper_host_transformer *host)
-{
-    int tokens = host->tokens > 0 ? host->tokens : host->context, per_segment = host->layers / host->segments;
-    esper_init init = {ESPER_INIT_NORMAL, host->embed_std};
-    char prefix[ESPER_NAME_CHARS];
-    int table, positions, x;
-
-    net->input = esper_net_input(net, "tokens", ESPER_I32, 1, &tokens);
-    table = esper_net_param(net, "tok_emb.weight", 2, (int[]){host->vocab, host->width}, init);
-    positions = esper_net_param(net, "pos_emb.weight", 2, (int[]){host->context, host->width}, init);
-    x = esper_net_dropout(net, esper_net_embedding(net, net->input, table, positions), host->dropout);
-    for (int layer = 0; layer < host->layers; layer++) {
-        snprintf(prefix, sizeof(prefix), "layers.%d.", layer);
-        x = esper_layer_transformer(net, prefix, x,
-                                    (esper_transformer){.heads = host->heads, .dropout = host->dropout});
-        if ((layer + 1) % per_segment == 0)
-            x = transformer_boundary(net, host, layer / per_segment, x);
-    }
-    x = esper_layer_layer_norm(net, "ln_f", x);
-    return esper_net_linear(net, x, table,
-                            ESPER_NO_TENSOR); /* the head is the embedding: one tensor, gradients add up */
-}
 
 static esper_status fail_segments(int layers, int segments)
 {
@@ -152,7 +78,103 @@ static esper_status check_transformer(const esper_host_transformer *host)
     return ESPER_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ both */
+/* ------------------------------------------------------------------------------------------------ mlp */
+
+static esper_status check_mlp(const esper_host_mlp *mlp)
+{
+    if (mlp->features < 1 || mlp->width < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "an mlp host of %d features and width %d: expected at least 1 of each",
+                          mlp->features, mlp->width);
+    if (mlp->layers < 1 || mlp->layers >= ESPER_MAX_REGIONS)
+        return ESPER_FAIL(ESPER_E_ARG, "an mlp host of %d layers: expected 1 to %d, as each ends in a slot",
+                          mlp->layers, ESPER_MAX_REGIONS - 1);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ texts */
+
+/* " dropout 0.1"; nothing where none is dropped. */
+static void dropout_text(float share, char text[ESPER_NUMBER_CHARS + 16])
+{
+    char number[ESPER_NUMBER_CHARS];
+
+    text[0] = '\0';
+    if (share == 0.0f)
+        return;
+    esper_number_write_float(share, number);
+    snprintf(text, ESPER_NUMBER_CHARS + 16, " dropout %s", number);
+}
+
+/* "conv 8 5x5 | pool | conv 16 5x5 | mean | linear" */
+static void describe_cnn(const esper_host_cnn *cnn, char text[ESPER_HOST_CHARS])
+{
+    size_t used = 0;
+
+    for (int block = 0; block < cnn->blocks; block++) {
+        used += (size_t)snprintf(text + used, ESPER_HOST_CHARS - used, "conv %d", cnn->channels << block);
+        if (cnn->kernel != 3)
+            used += (size_t)snprintf(text + used, ESPER_HOST_CHARS - used, " %dx%d", cnn->kernel, cnn->kernel);
+        used += (size_t)snprintf(text + used, ESPER_HOST_CHARS - used, block < cnn->pools ? " | pool | " : " | ");
+    }
+    assert(used + 16 < ESPER_HOST_CHARS);
+    snprintf(text + used, ESPER_HOST_CHARS - used, "mean | linear");
+}
+
+/* "embed 128 | [[layer 4]x2 | slot]x2 | norm | linear tied"; a slot behind every layer need not be said. */
+static void describe_transformer(const esper_host_transformer *host, char text[ESPER_HOST_CHARS])
+{
+    int each = host->layers / host->segments;
+    char dropout[ESPER_NUMBER_CHARS + 16], layers[ESPER_NUMBER_CHARS + 48];
+
+    dropout_text(host->dropout, dropout);
+    snprintf(layers, sizeof(layers), "layer %d%s", host->heads, dropout);
+    if (host->layers == 1)
+        snprintf(text, ESPER_HOST_CHARS, "embed %d%s | %s | norm | linear tied", host->width, dropout, layers);
+    else if (each == 1)
+        snprintf(text, ESPER_HOST_CHARS, "embed %d%s | [%s]x%d | norm | linear tied", host->width, dropout, layers,
+                 host->layers);
+    else if (host->segments == 1)
+        snprintf(text, ESPER_HOST_CHARS, "embed %d%s | [%s]x%d | slot | norm | linear tied", host->width, dropout,
+                 layers, each);
+    else
+        snprintf(text, ESPER_HOST_CHARS, "embed %d%s | [[%s]x%d | slot]x%d | norm | linear tied", host->width, dropout,
+                 layers, each, host->segments);
+}
+
+static void describe_mlp(const esper_host_mlp *mlp, char text[ESPER_HOST_CHARS])
+{
+    char dropout[ESPER_NUMBER_CHARS + 16];
+
+    dropout_text(mlp->dropout, dropout);
+    if (mlp->layers == 1)
+        snprintf(text, ESPER_HOST_CHARS, "linear %d%s | linear", mlp->width, dropout);
+    else
+        snprintf(text, ESPER_HOST_CHARS, "[linear %d%s]x%d | linear", mlp->width, dropout, mlp->layers);
+}
+
+/* ------------------------------------------------------------------------------------------------ all */
+
+esper_status esper_host_describe(const esper_host *host, char text[ESPER_HOST_CHARS])
+{
+    if (host->text[0] != '\0') {
+        memcpy(text, host->text, ESPER_HOST_CHARS);
+        return ESPER_OK;
+    }
+    switch (host->topology) {
+    case ESPER_TOPOLOGY_CNN:
+        ESPER_TRY(check_cnn(&host->cnn));
+        describe_cnn(&host->cnn, text);
+        return ESPER_OK;
+    case ESPER_TOPOLOGY_MLP:
+        ESPER_TRY(check_mlp(&host->mlp));
+        describe_mlp(&host->mlp, text);
+        return ESPER_OK;
+    default:
+        ESPER_TRY(check_transformer(&host->transformer));
+        describe_transformer(&host->transformer, text);
+        return ESPER_OK;
+    }
+}
 
 static void add_loss(esper_net *net, int logits)
 {
@@ -167,17 +189,11 @@ static void add_loss(esper_net *net, int logits)
 
 esper_status esper_host_build(const esper_host *host, esper_net *net)
 {
-    int logits;
+    char text[ESPER_HOST_CHARS];
 
-    if (host->topology == ESPER_TOPOLOGY_CNN) {
-        ESPER_TRY(check_cnn(&host->cnn));
-        logits = build_cnn(net, &host->cnn);
-    } else {
-        ESPER_TRY(check_transformer(&host->transformer));
-        logits = build_transformer(net, &host->transformer);
-    }
-    net->output = logits;
+    ESPER_TRY(esper_host_describe(host, text));
+    ESPER_TRY(esper_host_build_text(host, text, net, &net->output));
     if (host->with_loss)
-        add_loss(net, logits);
+        add_loss(net, net->output);
     return esper_net_status(net);
 }

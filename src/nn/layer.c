@@ -27,8 +27,8 @@ int esper_layer_conv(esper_net *net, const char *name, int x, esper_conv conv)
     char full[ESPER_NAME_CHARS];
     int per_group = conv.in / conv.groups;
     int dim[4] = {conv.out, per_group, conv.kernel, conv.kernel};
-    esper_init init = conv.zero ? constant(0.0f) : uniform_for(per_group * conv.kernel * conv.kernel);
-    int weight = esper_net_param(net, join(full, name, "weight"), 4, dim, init);
+    int weight =
+        esper_net_param(net, join(full, name, "weight"), 4, dim, uniform_for(per_group * conv.kernel * conv.kernel));
 
     assert(conv.groups > 0 && conv.in % conv.groups == 0 && conv.out % conv.groups == 0 && conv.kernel % 2 == 1);
     return esper_net_conv2d(net, x, weight, conv.kernel / 2, conv.groups);
@@ -43,11 +43,13 @@ static void norm_params(esper_net *net, const char *name, int n, float value, in
     *shift_out = esper_net_param(net, join(full, name, "bias"), 1, &n, constant(0.0f));
 }
 
-/* Dimension `i` of x; 1 when building has already failed, which keeps the net's first mistake the only one. */
+/* Dimension `i` of x, from the last one where it is negative; 1 when building has already failed, which keeps the net's first mistake the only one. */
 static int dim_of(const esper_net *net, int x, int i)
 {
-    assert(x == ESPER_NO_TENSOR || (x >= 0 && x < net->n_tensors && i < net->tensors[x].rank));
-    return x == ESPER_NO_TENSOR ? 1 : net->tensors[x].dim[i];
+    if (x == ESPER_NO_TENSOR)
+        return 1;
+    assert(x >= 0 && x < net->n_tensors && i < net->tensors[x].rank && i >= -net->tensors[x].rank);
+    return net->tensors[x].dim[i < 0 ? net->tensors[x].rank + i : i];
 }
 
 int esper_layer_batch_norm(esper_net *net, const char *name, int x, float scale)
@@ -73,7 +75,7 @@ int esper_layer_layer_norm(esper_net *net, const char *name, int x)
 {
     int scale, shift;
 
-    norm_params(net, name, dim_of(net, x, 1), 1.0f, &scale, &shift);
+    norm_params(net, name, dim_of(net, x, -1), 1.0f, &scale, &shift);
     return esper_net_layer_norm(net, x, scale, shift, ESPER_NORM_EPS);
 }
 

@@ -9,8 +9,7 @@
 
 /* `name` is the layer's: parameters are <name>.weight and <name>.bias. */
 typedef struct esper_conv {
-    int  in, out, kernel, groups;
-    bool zero; /* born as zeros */
+    int in, out, kernel, groups;
 } esper_conv;
 
 int esper_layer_conv(esper_net *net, const char *name, int x, esper_conv conv); /* padding kernel/2, no bias */

@@ -2,10 +2,13 @@
 #include "nn/torch_export.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "nn/torch_tree.h"
 
 /* ------------------------------------------------------------------------------------------------ the text */
@@ -118,6 +121,64 @@ static void print_docstring(const esper_torch_desc *desc, esper_page *page)
                      ESPER_VERSION);
 }
 
+/* Text from anywhere as a string of Python in ASCII: letters, digits and blanks as they are, all else by its number, so that no
+ * text can end the string. Bytes that are no UTF-8 become U+FFFD. */
+static void print_string(esper_page *page, const char *text)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    size_t n = strlen(text), length;
+
+    esper_page_print(page, "\"");
+    for (; n > 0; at += length, n -= length) {
+        uint32_t c = at[0];
+
+        length = esper_utf8_length(at, n);
+        if (length == 0) {
+            length = 1;
+            c = 0xfffd;
+        }
+        if (length > 1) {
+            c = at[0] & (0xffu >> (length + 1));
+            for (size_t i = 1; i < length; i++)
+                c = c << 6 | (at[i] & 0x3fu);
+        }
+        if (c < 0x80 && (isalnum((int)c) || c == ' ' || c == '_' || c == '-' || c == '.' || c == '=' || c == '/'))
+            esper_page_print(page, "%c", (int)c);
+        else
+            esper_page_print(page, c > 0xffff ? "\\U%08x" : "\\u%04x", c);
+    }
+    esper_page_print(page, "\"");
+}
+
+static void print_lists(const esper_torch_desc *desc, esper_page *page)
+{
+    char mean[ESPER_NUMBER_CHARS], std[ESPER_NUMBER_CHARS];
+
+    if (desc->n_classes > 0) {
+        esper_page_print(page, "\n\n# What the outputs stand for, in their order.\nCLASSES = [\n");
+        for (int i = 0; i < desc->n_classes; i++) {
+            esper_page_print(page, "    ");
+            print_string(page, desc->classes[i]);
+            esper_page_print(page, ",\n");
+        }
+        esper_page_print(page, "]\n");
+    }
+    if (desc->n_features == 0)
+        return;
+    esper_page_print(
+        page,
+        "\n# What goes in, in this order: (value - mean) / std, and 0 for what is missing. \"column = word\" is 1 for"
+        "\n# that word and 0 for others, \"column is missing\" 1 where it is.\nFEATURES = [  # name, mean, std\n");
+    for (int i = 0; i < desc->n_features; i++) {
+        esper_number_write_float(desc->features[i].mean, mean);
+        esper_number_write_float(desc->features[i].std, std);
+        esper_page_print(page, "    (");
+        print_string(page, desc->features[i].name);
+        esper_page_print(page, ", %s, %s),\n", mean, std);
+    }
+    esper_page_print(page, "]\n");
+}
+
 static void print_end(const esper_torch_desc *desc, esper_page *page)
 {
     const esper_tensor *input = &desc->net->tensors[desc->net->input];
@@ -188,6 +249,7 @@ static void print_file(writer *w)
 {
     print_docstring(w->desc, &w->page);
     esper_page_print(&w->page, "%s", imports);
+    print_lists(w->desc, &w->page);
     print_helpers(w);
     esper_page_print(&w->page, "\n\nclass %s(nn.Module):\n", w->desc->class_name);
     esper_torch_print_init(&w->tree, w->desc, &w->page);

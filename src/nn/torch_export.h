@@ -20,12 +20,22 @@ typedef struct esper_torch_number {
     float       value;
 } esper_torch_number;
 
+/* A number of a row that goes in: what it is, and how it is normalised. */
+typedef struct esper_torch_feature {
+    const char *name; /* UTF-8, anything */
+    float       mean, std;
+} esper_torch_feature;
+
 typedef struct esper_torch_desc {
     const esper_net          *net;
     const char               *class_name; /* a Python name */
     const char               *about;      /* lines at the head of the file: what this network is; NULL = none */
     const esper_torch_number *numbers;    /* for every input but the net's own and its targets */
     int                       n_numbers;
+    const char *const        *classes; /* names of the outputs, UTF-8, anything: they are written as data, never as code */
+    int                       n_classes;
+    const esper_torch_feature *features; /* of the inputs of a network for tables */
+    int                       n_features;
 } esper_torch_desc;
 
 typedef enum esper_torch_source {

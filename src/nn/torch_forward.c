@@ -37,7 +37,9 @@ static void print_variable(esper_page *page, int number)
 /* The argument of forward: the input's own name, which no variable has. */
 static const char *input_word(const esper_net *net)
 {
-    return net->tensors[net->input].dtype == ESPER_I32 ? "tokens" : "images";
+    const esper_tensor *input = &net->tensors[net->input];
+
+    return input->dtype == ESPER_I32 ? "tokens" : input->rank == 1 ? "features" : "images";
 }
 
 /* An input of an operation: a variable, the argument of forward, or state. */

@@ -43,6 +43,7 @@ void esper_heuristic_settings_init(esper_heuristic_settings *settings, esper_top
     static const char *const rotations[][5] = {
         [ESPER_TOPOLOGY_CNN] = {"conv_light", "conv_heavy", "attention", "norm", "depthwise"},
         [ESPER_TOPOLOGY_TRANSFORMER] = {"lora", "mlp_small", "attention", "norm", "lora_large"},
+        [ESPER_TOPOLOGY_MLP] = {"mlp_small", "glu", "lora_large", "norm", "mlp"},
     };
 
     *settings = (esper_heuristic_settings){.plateau_epochs = 3,

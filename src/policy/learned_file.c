@@ -167,7 +167,7 @@ static esper_status read_slots(const esper_safetensors *file, esper_learned_iden
 static esper_status read_identity(const esper_safetensors *file, esper_learned_identity *identity)
 {
     const char *name = esper_safetensors_name(file), *text;
-    int version;
+    int version, topology;
 
     ESPER_TRY(read_text(file, "learned_version", &text));
     if (read_number(file, "learned_version", 0, INT32_MAX, &version) != ESPER_OK || version != ESPER_LEARNED_VERSION)
@@ -176,10 +176,10 @@ static esper_status read_identity(const esper_safetensors *file, esper_learned_i
     ESPER_TRY(read_slots(file, identity));
     ESPER_TRY(read_name(file, "learned_task", identity->task));
     ESPER_TRY(read_text(file, "learned_topology", &text));
-    identity->topology =
-        strcmp(text, esper_topology_name(ESPER_TOPOLOGY_CNN)) == 0 ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER;
-    if (strcmp(text, esper_topology_name(identity->topology)) != 0)
+    topology = esper_topology_find(text);
+    if (topology < 0)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_topology: '%.40s' is none", name, text);
+    identity->topology = (esper_topology)topology;
     ESPER_TRY(read_number(file, "learned_max_epochs", 0, INT32_MAX, &identity->max_epochs));
     ESPER_TRY(read_text(file, "learned_gates", &text));
     identity->gates = strcmp(text, "strict") == 0 ? ESPER_CONFIG_GATES_STRICT : ESPER_CONFIG_GATES_PERMISSIVE;

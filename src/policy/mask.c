@@ -68,6 +68,7 @@ static esper_status check_germination(const esper_policy_view *view, const esper
     const char *blueprint = esper_policy_blueprint(view->topology, decision->blueprint)->name;
     bool gated = esper_style_blend(decision->style) == ESPER_BLEND_GATE;
     int64_t params = slot->blueprint_params[decision->blueprint] + (gated ? slot->gate_params : 0);
+    double flops = slot->blueprint_flops[decision->blueprint] + (gated ? slot->gate_flops : 0.0);
 
     if ((slot->blueprints & 1u << decision->blueprint) == 0)
         return ESPER_FAIL(ESPER_E_STATE,
@@ -76,6 +77,9 @@ static esper_status check_germination(const esper_policy_view *view, const esper
     if (!strict && view->params_limit > 0 && view->params_total + params > view->params_limit)
         return ESPER_FAIL(ESPER_E_STATE, "%s in %s would take the network beyond %lld parameters", blueprint, slot->id,
                           (long long)view->params_limit);
+    if (!strict && view->flops_limit > 0.0 && view->flops_total + flops > view->flops_limit)
+        return ESPER_FAIL(ESPER_E_STATE, "%s in %s would take the network beyond %.4g FLOPs for a sample", blueprint,
+                          slot->id, view->flops_limit);
     return ESPER_OK;
 }
 

@@ -55,6 +55,7 @@ uint32_t esper_trial_usual(esper_topology topology)
     static const char *const usual[][2] = {
         [ESPER_TOPOLOGY_CNN] = {"conv_light", "conv_heavy"},
         [ESPER_TOPOLOGY_TRANSFORMER] = {"attention", "mlp_small"},
+        [ESPER_TOPOLOGY_MLP] = {"glu", "mlp"},
     };
     const esper_blueprint *blueprint;
     uint32_t bits = 0;

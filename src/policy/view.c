@@ -219,6 +219,10 @@ void esper_policy_view_write(const esper_policy_view *view, esper_json *json)
     esper_json_object_end(json);
     put_int(json, "params_total", view->params_total);
     put_int(json, "params_limit", view->params_limit);
+    if (view->flops_limit > 0.0) {
+        put_real(json, "flops_total", view->flops_total);
+        put_real(json, "flops_limit", view->flops_limit);
+    }
     put_int(json, "max_seeds", view->max_seeds);
     if (episode != NULL) {
         begin(json, "episode");

@@ -39,6 +39,8 @@ typedef struct esper_policy_slot {
     uint32_t blueprints;                   /* bits 1 << index: those that may germinate here, the budget included */
     int64_t blueprint_params[ESPER_POLICY_BLUEPRINTS]; /* parameters each of them would add */
     int64_t gate_params;                   /* what a gate network beside it would add */
+    double  blueprint_flops[ESPER_POLICY_BLUEPRINTS]; /* FLOPs of a sample likewise; 0 where there is no limit to them */
+    double  gate_flops;
 
     int         blueprint;       /* of the seed; -1 = none */
     int64_t     params;          /* of the seed */
@@ -97,6 +99,7 @@ typedef struct esper_policy_view {
     double         loss_train, accuracy_train, loss_valid, accuracy_valid;
     esper_signals  signals;
     int64_t        params_total, params_limit; /* limit 0 = none */
+    double         flops_total, flops_limit;   /* of a sample; total 0 where there is no limit */
     int            max_seeds;                  /* seeds at a time, fossils included; 0 = any number */
     bool           advances_itself;            /* gates forward seeds without being asked: `advance` is no choice */
     bool           last_refused;               /* what was decided last was not carried out */

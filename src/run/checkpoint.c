@@ -10,9 +10,11 @@
 #include <xxhash.h>
 
 #include "base/build_info.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/status.h"
+#include "nn/blueprint_text.h"
 #include "nn/init.h"
 
 enum { NOTE_CHARS = 128, MAX_NOTES = 24 };
@@ -57,6 +59,8 @@ static void shape_of(const esper_tensor *tensor, uint64_t *shape)
 
 /* What the network was trained on; not in checkpoints of 0.1. */
 static const char data_note[] = "data_hash";
+/* Names of its classes; not in checkpoints of text, nor in older ones. */
+static const char classes_note[] = "classes";
 
 /* ------------------------------------------------------------------------------------------------ hashing */
 
@@ -93,7 +97,7 @@ typedef struct draft {
     char   texts[MAX_NOTES][NOTE_CHARS];
     esper_safetensors_note notes[MAX_NOTES];
     size_t n_notes;
-    esper_page optim, detour, slots; /* notes of any length; the last two "": there is no such note */
+    esper_page optim, detour, slots, classes; /* notes of any length; but for the first "": there is no such note */
     esper_page parts[ESPER_MAX_PARTS];
 } draft;
 
@@ -175,6 +179,8 @@ static void add_notes(draft *out, const esper_network *network)
         add_note(out, "detour", out->detour.text);
     if (out->slots.used > 0)
         add_note(out, "slots", out->slots.text);
+    if (out->classes.used > 0)
+        add_note(out, classes_note, out->classes.text);
     for (int i = 0; i < network->n_parts; i++)
         if (out->parts[i].used > 0)
             add_note(out, network->parts[i].name, out->parts[i].text);
@@ -227,6 +233,32 @@ static esper_status write_slots(esper_page *out, const esper_slots *slots)
     return ESPER_OK;
 }
 
+/* The names of what it tells apart, a JSON list. */
+static esper_status write_classes(esper_page *out, const esper_dataset *data)
+{
+    const esper_dataset_info *info = esper_dataset_info_get(data);
+    size_t room = 16;
+    esper_json json;
+    char *text;
+
+    if (info->kind == ESPER_DATASET_TOKENS)
+        return ESPER_OK;
+    for (int c = 0; c < info->classes; c++)
+        room += 6 * strlen(esper_dataset_class_name(data, c)) + 8;
+    text = esper_mem_alloc(room);
+    if (text == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: names of %d classes", info->classes);
+    esper_json_init(&json, text, room);
+    esper_json_array_begin(&json);
+    for (int c = 0; c < info->classes; c++)
+        esper_json_text(&json, esper_dataset_class_name(data, c));
+    esper_json_array_end(&json);
+    assert(!json.overflow);
+    esper_page_print(out, "%s", text);
+    esper_mem_free(text);
+    return ESPER_OK;
+}
+
 static esper_status write_draft(draft *out, const esper_network *network, const char *path)
 {
     size_t most = (size_t)network->net.n_tensors * N_FAMILIES;
@@ -245,7 +277,9 @@ static esper_status write_draft(draft *out, const esper_network *network, const 
         esper_page_print(&out->optim, " %" PRIu32, esper_optim_group(network->optim, 0, r)->t);
     write_detour(&out->detour, network);
     ESPER_TRY(write_slots(&out->slots, &network->slots));
-    failed = out->optim.status != ESPER_OK || out->detour.status != ESPER_OK || out->slots.status != ESPER_OK;
+    ESPER_TRY(write_classes(&out->classes, network->engine->data));
+    failed = out->classes.status != ESPER_OK || out->optim.status != ESPER_OK || out->detour.status != ESPER_OK ||
+             out->slots.status != ESPER_OK;
     for (int i = 0; i < network->n_parts; i++) {
         ESPER_TRY(network->parts[i].write(network->parts[i].context, &out->parts[i]));
         failed = failed || out->parts[i].status != ESPER_OK;
@@ -274,6 +308,7 @@ esper_status esper_checkpoint_save(esper_network *network, const char *path)
     esper_page_fini(&out->optim);
     esper_page_fini(&out->detour);
     esper_page_fini(&out->slots);
+    esper_page_fini(&out->classes);
     for (int i = 0; i < ESPER_MAX_PARTS; i++)
         esper_page_fini(&out->parts[i]);
     esper_mem_free(out);
@@ -331,6 +366,10 @@ static esper_status read_identity(esper_checkpoint *checkpoint, const char *path
         return esper_fail_within(ESPER_E_FORMAT, "%s: ", path);
     esper_config_init(&checkpoint->config);
     status = esper_config_load_text(&checkpoint->config, config, strlen(config), path);
+    if (status == ESPER_OK && esper_blueprint_texts_add(checkpoint->config.add_blueprints) != ESPER_OK)
+        status = esper_fail_within(ESPER_E_CONFIG, "%s: ", path);
+    esper_config_withdraw(&checkpoint->config,
+                          esper_config_find("cache"));         /* where to write is not for a file to say */
     return status == ESPER_E_CONFIG ? ESPER_E_FORMAT : status; /* the file is at fault, not what the user asked for */
 }
 
@@ -624,11 +663,31 @@ bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)
     return esper_safetensors_note_find(checkpoint->file, "growth") != NULL;
 }
 
+/* Other data may be fed to a network, but what its outputs stand for stays. */
+static esper_status check_classes(const esper_safetensors *file, const esper_network *network)
+{
+    const char *learned = esper_safetensors_note_find(file, classes_note);
+    esper_page here = {0};
+    esper_status status;
+
+    if (learned == NULL)
+        return ESPER_OK;
+    status = write_classes(&here, network->engine->data);
+    if (status == ESPER_OK)
+        status = here.status;
+    if (status == ESPER_OK && (here.text == NULL || strcmp(here.text, learned) != 0))
+        status = ESPER_FAIL(ESPER_E_CONFIG, "%s: the network tells the classes %.200s apart, and the data has %.200s",
+                            esper_safetensors_name(file), learned, here.text != NULL ? here.text : "none");
+    esper_page_fini(&here);
+    return status;
+}
+
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_network *network)
 {
     reading in = {checkpoint->file, network->engine->backend};
     uint64_t budget;
 
+    ESPER_TRY(check_classes(checkpoint->file, network));
     ESPER_TRY(read_slots(checkpoint->file, network));
     ESPER_TRY(visit_state(network, &network->slab, copy_tensor, &in));
     ESPER_TRY(check_weights(checkpoint->file, network));

@@ -542,60 +542,41 @@ static bool is_over(const esper_compare_run *run)
     return run->result.outcome != ESPER_COMPARE_PENDING && run->result.outcome != ESPER_COMPARE_RUNNING;
 }
 
-/* Whose FLOPs all others spend, where the length is a number of epochs. */
-static bool goes_by_grown(const esper_compare *compare, const esper_compare_run *run)
-{
-    return compare->config.length == ESPER_CONFIG_LENGTH_EPOCHS && compare->grown >= 0 &&
-           compare->lines[run->line].kind != ESPER_COMPARE_GROWN;
-}
-
-/* What a run goes by, of the same seed; NULL = nothing of the kind. */
-typedef struct needs {
-    const esper_compare_run *model;  /* the grown run whose network a static line is made after */
-    const esper_compare_run *budget; /* the one whose training FLOPs are to be spent */
-} needs;
-
-/* False: the run has to wait for another, or cannot be, since that came to nothing. */
-static bool find_needs(const esper_compare *compare, esper_compare_run *run, needs *by)
+/* The grown run of the same seed that a static line is made after; NULL = it is made after none. False: it has to be waited for,
+ * or came to nothing, and then nothing comes of this run, too. */
+static bool find_model(const esper_compare *compare, esper_compare_run *run, const esper_compare_run **model_out)
 {
     const esper_compare_line *line = &compare->lines[run->line];
+    const esper_compare_run *model = line->of >= 0 ? esper_compare_find(compare, line->of, run->seed) : NULL;
     char name[ESPER_COMPARE_NAME_CHARS];
 
-    by->model = line->of >= 0 ? esper_compare_find(compare, line->of, run->seed) : NULL;
-    by->budget = goes_by_grown(compare, run) ? esper_compare_find(compare, compare->grown, run->seed) : NULL;
-    for (int i = 0; i < 2; i++) {
-        const esper_compare_run *needed = i == 0 ? by->model : by->budget;
-
-        if (needed == NULL || needed->result.outcome == ESPER_COMPARE_GOOD)
-            continue;
-        if (is_over(needed)) {
-            esper_compare_name(compare, needed, name);
-            run->result.outcome = ESPER_COMPARE_SKIPPED;
-            snprintf(run->result.why, sizeof(run->result.why), "it needs %s (%s)", name,
-                     esper_compare_outcome_name(needed->result.outcome));
-        }
-        return false;
+    *model_out = model;
+    if (model == NULL || model->result.outcome == ESPER_COMPARE_GOOD)
+        return true;
+    if (is_over(model)) {
+        esper_compare_name(compare, model, name);
+        run->result.outcome = ESPER_COMPARE_SKIPPED;
+        snprintf(run->result.why, sizeof(run->result.why), "it needs %s (%s)", name,
+                 esper_compare_outcome_name(model->result.outcome));
     }
-    return true;
+    return false;
 }
 
-static esper_status choose(esper_compare *compare, esper_compare_run *run, const needs *by)
+static esper_status choose(esper_compare *compare, esper_compare_run *run, const esper_compare_run *model)
 {
     esper_compare_kind kind = compare->lines[run->line].kind;
     const char *planted = compare->config.plant, *tested = "";
 
-    assert(by->model != NULL || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
-    if (by->budget != NULL)
-        run->flops = by->budget->result.flops_train;
-    else if (compare->config.length == ESPER_CONFIG_LENGTH_FLOPS || kind != ESPER_COMPARE_GROWN)
+    assert(model != NULL || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
+    if (compare->config.length == ESPER_CONFIG_LENGTH_FLOPS || kind == ESPER_COMPARE_SEARCH) /* which knows no epochs */
         run->flops = compare->flops;
     if (kind == ESPER_COMPARE_EQUAL)
-        return esper_compare_size(compare->task, &compare->config, &compare->data, by->model->result.params, &run->size,
+        return esper_compare_size(compare->task, &compare->config, &compare->data, model->result.params, &run->size,
                                   &run->size_params);
     /* What was tested in the end, besides what was there from the start. Planted seeds have full weight: a network in which one
      * was still being blended in has the same parameters, and finds weights of its own. */
     if (kind == ESPER_COMPARE_FINAL)
-        tested = by->model->result.tested;
+        tested = model->result.tested;
     if (snprintf(run->plant, sizeof(run->plant), "%s%s%s", planted, planted[0] != '\0' && tested[0] != '\0' ? "," : "",
                  tested) >= (int)sizeof(run->plant))
         return ESPER_FAIL(ESPER_E_CONFIG, "%s: the seeds of the network do not fit into the setting plant", name_final);
@@ -607,6 +588,8 @@ static int size_of(const esper_compare *compare, const esper_compare_run *run)
 {
     bool images = esper_source_kind(compare->task->source) == ESPER_DATASET_IMAGES;
 
+    if (compare->config.host[0] != '\0')
+        return run->size > 0 ? run->size : 8; /* eighths */
     return run->size > 0 ? run->size : images ? compare->config.channels : compare->config.width;
 }
 
@@ -627,11 +610,11 @@ esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *ru
 {
     *ready_out = false;
     if (!run->prepared) {
-        needs by;
+        const esper_compare_run *model;
 
-        if (!find_needs(compare, run, &by))
+        if (!find_model(compare, run, &model))
             return ESPER_OK;
-        ESPER_TRY(choose(compare, run, &by));
+        ESPER_TRY(choose(compare, run, model));
         run->prepared = true;
         for (int i = 0; i < compare->n_runs && run->same_as < 0; i++) {
             const esper_compare_run *other = &compare->runs[i];
@@ -676,7 +659,7 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
 {
     const esper_compare_line *line = &compare->lines[run->line];
     const char *policy = line->file[0] != '\0' ? line->file : is_static(line) ? esper_policy_none.name : line->name;
-    char seed[ESPER_NUMBER_CHARS], flops[ESPER_NUMBER_CHARS];
+    char seed[ESPER_NUMBER_CHARS], flops[ESPER_NUMBER_CHARS], host[ESPER_HOST_CHARS];
 
     assert(run->prepared);
     *config_out = compare->config;
@@ -695,7 +678,10 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
         ESPER_TRY(set(config_out, "flops", flops));
     }
     ESPER_TRY(set_int(config_out, "threads", threads));
-    if (run->size > 0)
-        ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task), run->size));
+    if (run->size > 0 && compare->config.host[0] != '\0') {
+        ESPER_TRY(esper_host_text_scale(compare->config.host, run->size, host));
+        ESPER_TRY(set(config_out, "host", host));
+    } else if (run->size > 0)
+        ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task, &compare->config), run->size));
     return ESPER_OK;
 }

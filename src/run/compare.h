@@ -7,8 +7,7 @@
  *     static-final  what a grown run of that seed ended with, from scratch
  *     static-equal  a wider static host of about as many parameters
  *
- * All spend the same FLOPs of training: those of the configuration, or, where its length is a number of epochs, those that the grown
- * run of the same seed spent.
+ * All have the same length: as many FLOPs of training, or, by `length = epochs`, as many epochs.
  *
  * Here is what needs no processes: which runs there are, what each one waits for and is configured with, what its store says,
  * and statistics. Whoever runs them (cli/cmd_compare.c) goes through `runs` until none is pending. */
@@ -143,14 +142,16 @@ esper_status esper_compare_read(const char *run_dir, const esper_config *config,
 /* ------------------------------------------------------------------------------------------------ numbers */
 
 /* The run's return. By the reward `gain` it is what the run has over `none` on the same seed, as tested, less the price of its size;
- * without `none`, or where it spent other FLOPs, there is none. NaN where nobody decided about its seeds: static-final and static-equal pay rent, or none, for a
- * choice that was not theirs, and a search is paid for nothing. */
+ * without `none`, or where it spent other FLOPs and the length is a budget of them, there is none. NaN where nobody decided about
+ * its seeds: static-final and static-equal pay rent, or none, for a choice that was not theirs, and a search is paid for nothing. */
 double esper_compare_return(const esper_compare *compare, const esper_compare_run *run);
 
 /* The host of the task's shape whose parameters come nearest: its channels, or its width. */
 esper_status esper_compare_size(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
                                 int64_t params, int *size_out, int64_t *params_out);
-const char  *esper_compare_size_key(const esper_task *task); /* "channels" or "width" */
+const char *esper_compare_size_key(
+    const esper_task *task,
+    const esper_config *config); /* "channels" or "width", or "eighths" of a host given as text */
 
 /* Of numbers that are all finite; of none, all are NaN, and so is the deviation of one. */
 typedef struct esper_compare_spread {

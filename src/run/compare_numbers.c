@@ -1,10 +1,13 @@
 /* What a comparison computes: sizes, means and spreads. */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "grow/growth.h"
 #include "run/compare.h"
+
+enum { MOST_EIGHTHS = 64 };
 
 /* ------------------------------------------------------------------------------------------------ sizes */
 
@@ -13,8 +16,10 @@ static bool has_images(const esper_task *task)
     return esper_source_kind(task->source) == ESPER_DATASET_IMAGES;
 }
 
-const char *esper_compare_size_key(const esper_task *task)
+const char *esper_compare_size_key(const esper_task *task, const esper_config *config)
 {
+    if (config->host[0] != '\0')
+        return "eighths";
     return has_images(task) ? "channels" : "width";
 }
 
@@ -24,12 +29,15 @@ typedef struct sizing {
     esper_config              config;
     const esper_dataset_info *data;
     int                       unit, most;
+    char                      text[ESPER_HOST_CHARS]; /* of the host; "" = by settings */
 } sizing;
 
 static esper_status count_params(sizing *self, int units, int64_t *params_out)
 {
     esper_net net;
 
+    if (self->text[0] != '\0')
+        ESPER_TRY(esper_host_text_scale(self->text, units, self->config.host));
     *(has_images(self->task) ? &self->config.channels : &self->config.width) = units * self->unit;
     ESPER_TRY(esper_task_build(self->task, &self->config, self->data, &net));
     *params_out = esper_net_count_params(&net, -1);
@@ -62,12 +70,14 @@ static esper_status search(sizing *self, int64_t params, int *units_out)
 esper_status esper_compare_size(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
                                 int64_t params, int *size_out, int64_t *params_out)
 {
-    const esper_config_key *key = esper_config_key_at(esper_config_find(esper_compare_size_key(task)));
-    sizing self = {.task = task, .config = *config, .data = data, .unit = has_images(task) ? 1 : config->heads};
+    const char *key = esper_compare_size_key(task, config);
+    bool by_text = config->host[0] != '\0', by_heads = esper_task_topology(task) == ESPER_TOPOLOGY_TRANSFORMER;
+    sizing self = {.task = task, .config = *config, .data = data, .unit = by_heads && !by_text ? config->heads : 1};
     int64_t above, below;
     int units;
 
-    self.most = (int)key->range.high / self.unit;
+    memcpy(self.text, config->host, sizeof(self.text));
+    self.most = by_text ? MOST_EIGHTHS : (int)esper_config_key_at(esper_config_find(key))->range.high / self.unit;
     ESPER_TRY(search(&self, params, &units));
     ESPER_TRY(count_params(&self, units, &above));
     if (units > 1) {
@@ -152,7 +162,9 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
         return (double)NAN;
     if (reward.mode != ESPER_REWARD_GAIN)
         return run->result.total_reward;
-    if (host == NULL || host->result.outcome != ESPER_COMPARE_GOOD || run->result.outcome != ESPER_COMPARE_GOOD ||
+    if (host == NULL || host->result.outcome != ESPER_COMPARE_GOOD || run->result.outcome != ESPER_COMPARE_GOOD)
+        return (double)NAN;
+    if (compare->config.length == ESPER_CONFIG_LENGTH_FLOPS &&
         fabs(run->result.flops_train / host->result.flops_train - 1.0) > ALIKE) /* of other budgets no gain is known */
         return (double)NAN;
     return esper_reward_gain_return(&reward, run->result.acc_test - host->result.acc_test, (double)run->result.params,

@@ -1,6 +1,7 @@
 /* Networks for other programs. The module's text is nn/torch_export.c's; here it meets the weights and the disk. */
 #include "run/export.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,67 +103,126 @@ static bool exists(const char *path)
     return lstat(path, &info) == 0;
 }
 
-/* Where the pair of files goes, and where its parts wait. */
-typedef struct places {
-    char model[ESPER_PATH_CHARS], weights[ESPER_PATH_CHARS];
-    char fresh[ESPER_PATH_CHARS + 64],
-        old[ESPER_PATH_CHARS + 64]; /* weights: those to come, and those that were there */
-} places;
+/* One of the two files: where it goes, what is to come there, and what was there. */
+typedef struct place {
+    char path[ESPER_PATH_CHARS];
+    char fresh[ESPER_PATH_CHARS + 64], old[ESPER_PATH_CHARS + 64];
+    bool had;
+} place;
 
-/* A second name for the weights that are there, to bring them back by; where there are no second names, their only one. */
-static esper_status set_aside(const places *at)
+static esper_status find_place(const esper_export *what, const char *dir, const char *name, place *out)
 {
-    unlink(at->old);
-    if (link(at->weights, at->old) == 0 || rename(at->weights, at->old) == 0)
+    ESPER_TRY(esper_run_path(dir, name, out->path));
+    ESPER_TRY(check_free(what, out->path));
+    snprintf(out->fresh, sizeof(out->fresh), "%s.%ld-new.tmp", out->path, (long)getpid());
+    snprintf(out->old, sizeof(out->old), "%s.%ld-old.tmp", out->path, (long)getpid());
+    out->had = exists(out->path);
+    return ESPER_OK;
+}
+
+static esper_status write_pair(const esper_export *what, const esper_torch *torch, const char *model,
+                               const char *weights)
+{
+    ESPER_TRY(esper_file_write(model, torch->text, strlen(torch->text)));
+    return write_weights(what, torch, weights);
+}
+
+/* A second name for a file that is there, to bring it back by; where there are no second names, its only one. */
+static esper_status set_aside(const place *at)
+{
+    if (!at->had)
         return ESPER_OK;
-    return esper_file_fail("cannot be replaced", at->weights);
-}
-
-/* Both are whole on disk. When the second move fails, the first is undone. */
-static esper_status put_in_place(const places *at, esper_draft *model)
-{
-    bool had_weights = exists(at->weights);
-    esper_status status = had_weights ? set_aside(at) : ESPER_OK;
-
-    if (status == ESPER_OK && rename(at->fresh, at->weights) != 0)
-        status = esper_file_fail("cannot be put in place", at->weights);
-    if (status == ESPER_OK)
-        status = esper_draft_commit(model);
-    if (status != ESPER_OK && had_weights && rename(at->old, at->weights) != 0)
-        return status; /* what was there before stays, if under the name it was set aside by */
-    if (status != ESPER_OK && !had_weights)
-        unlink(at->weights);
     unlink(at->old);
-    return status;
+    if (link(at->path, at->old) == 0 || rename(at->path, at->old) == 0)
+        return ESPER_OK;
+    return esper_file_fail("cannot be replaced", at->path);
 }
 
-/* Module and weights belong together: both are written under temporary names before either is moved. */
+static esper_status move_in(const place *at)
+{
+    if (rename(at->fresh, at->path) != 0)
+        return esper_file_fail("cannot be put in place", at->path);
+    return esper_file_sync_dir_of(at->path);
+}
+
+/* Both are whole on disk. The module goes first and comes last, so that one that is there, whatever happens on the way, belongs to
+ * the weights beside it. */
+static esper_status replace_pair(const place *model, const place *weights)
+{
+    ESPER_TRY(set_aside(model));
+    ESPER_TRY(set_aside(weights));
+    if (model->had && unlink(model->path) != 0 && errno != ENOENT)
+        return esper_file_fail("cannot be replaced", model->path);
+    if (model->had)
+        ESPER_TRY(esper_file_sync_dir_of(model->path));
+    ESPER_TRY(move_in(weights));
+    return move_in(model);
+}
+
+/* What cannot be brought back stays under the name it was set aside by. */
+static void bring_back(const place *at)
+{
+    if (!at->had)
+        unlink(at->path);
+    else if (exists(at->old) && (rename(at->old, at->path) == 0 || link(at->old, at->path) == 0))
+        unlink(at->old);
+}
+
 static esper_status write_into(const esper_export *what, const esper_torch *torch, const char *dir)
 {
-    bool had_dir = exists(dir);
-    esper_draft *draft = NULL;
+    place model, weights;
     esper_status status;
-    places at;
 
-    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_MODEL, at.model));
-    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_WEIGHTS, at.weights));
-    snprintf(at.fresh, sizeof(at.fresh), "%s.%ld-new.tmp", at.weights, (long)getpid());
-    snprintf(at.old, sizeof(at.old), "%s.%ld-old.tmp", at.weights, (long)getpid());
-    ESPER_TRY(check_free(what, at.model));
-    ESPER_TRY(check_free(what, at.weights));
-    ESPER_TRY(esper_file_make_dirs(dir));
-    status = esper_draft_open(at.model, &draft);
-    if (status == ESPER_OK)
-        status = esper_draft_write(draft, torch->text, strlen(torch->text));
-    if (status == ESPER_OK)
-        status = write_weights(what, torch, at.fresh);
-    if (status == ESPER_OK)
-        status = put_in_place(&at, draft);
-    esper_draft_close(draft);
-    unlink(at.fresh);
-    if (status != ESPER_OK && !had_dir)
-        rmdir(dir);
+    ESPER_TRY(find_place(what, dir, ESPER_EXPORT_MODEL, &model));
+    ESPER_TRY(find_place(what, dir, ESPER_EXPORT_WEIGHTS, &weights));
+    status = write_pair(what, torch, model.fresh, weights.fresh);
+    if (status == ESPER_OK) {
+        status = replace_pair(&model, &weights);
+        if (status != ESPER_OK) {
+            unlink(model.path); /* a new one must not stand beside old weights, not even for a moment */
+            bring_back(&weights);
+            bring_back(&model);
+        } else {
+            unlink(model.old);
+            unlink(weights.old);
+        }
+    }
+    unlink(model.fresh);
+    unlink(weights.fresh);
     return status;
+}
+
+/* A directory that is not there yet comes into its place as a whole. */
+static esper_status write_whole(const esper_export *what, const esper_torch *torch, const char *dir)
+{
+    char fresh[ESPER_PATH_CHARS], model[ESPER_PATH_CHARS], weights[ESPER_PATH_CHARS];
+    size_t n = strlen(dir);
+    esper_status status;
+    bool moved = false;
+
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    if (snprintf(fresh, sizeof(fresh), "%.*s.%ld-new.tmp", (int)n, dir, (long)getpid()) >= ESPER_PATH_CHARS)
+        return ESPER_FAIL(ESPER_E_ARG, "the path %.60s... is too long", dir);
+    ESPER_TRY(esper_run_path(fresh, ESPER_EXPORT_MODEL, model));
+    ESPER_TRY(esper_run_path(fresh, ESPER_EXPORT_WEIGHTS, weights));
+    status = esper_file_make_dirs(fresh);
+    if (status == ESPER_OK)
+        status = write_pair(what, torch, model, weights);
+    if (status == ESPER_OK) {
+        moved = rename(fresh, dir) == 0;
+        status = moved ? esper_file_sync_dir_of(dir) : esper_file_fail("cannot be put in place", dir);
+    }
+    if (status == ESPER_OK)
+        return ESPER_OK;
+    if (!moved || rename(dir, fresh) == 0) {
+        unlink(model);
+        unlink(weights);
+        rmdir(fresh);
+    }
+    return esper_fail_within(status,
+                             "%.*s/" ESPER_EXPORT_MODEL " and %.*s/" ESPER_EXPORT_WEIGHTS " cannot be made: ", (int)n,
+                             dir, (int)n, dir);
 }
 
 esper_status esper_export_torch(const esper_export *what, const char *dir)
@@ -171,7 +231,7 @@ esper_status esper_export_torch(const esper_export *what, const char *dir)
     esper_status status;
 
     ESPER_TRY(esper_torch_init(&torch, &what->torch));
-    status = write_into(what, &torch, dir);
+    status = exists(dir) ? write_into(what, &torch, dir) : write_whole(what, &torch, dir);
     esper_torch_fini(&torch);
     return status;
 }

@@ -18,7 +18,8 @@ typedef struct esper_export {
     bool              force;
 } esper_export;
 
-/* Makes `dir` if need be, and model.py and model.safetensors in it. On failure nothing new is left behind. */
+/* Makes `dir` if need be, and model.py and model.safetensors in it. On failure nothing new is left behind; after a crash there are
+ * both, or those that were there before, or no model.py. */
 esper_status esper_export_torch(const esper_export *what, const char *dir);
 
 /* The weights alone, under the names they have in the module. */

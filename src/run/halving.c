@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "tensor/cost.h"
 
 /* ------------------------------------------------------------------------------------------------ drawing */
 
@@ -24,11 +25,12 @@ static bool is_drawn(const esper_halving_set *sets, int n, const esper_halving_s
 
 /* Each slot has one of its blueprints or none, all alike: so every set is as likely as any other. Those that are too large, or are
  * there already, are drawn again. */
-int esper_halving_draw(const esper_slots *slots, esper_topology topology, int64_t most_params, uint64_t seed,
-                       esper_halving_set sets_out[ESPER_HALVING_NETWORKS])
+esper_status esper_halving_draw(const esper_slots *slots, const esper_host *host, const esper_halving_room *room,
+                                uint64_t seed, esper_halving_set sets_out[ESPER_HALVING_NETWORKS], int *n_out)
 {
-    const esper_blueprint *const *list = esper_blueprint_list(topology);
+    const esper_blueprint *const *list = esper_blueprint_list(host->topology);
     int64_t params[ESPER_MAX_SLOTS][MOST_BLUEPRINTS];
+    double flops[MOST_BLUEPRINTS][ESPER_MAX_SLOTS] = {{0.0}};
     int8_t fit[ESPER_MAX_SLOTS][MOST_BLUEPRINTS];
     int n_fit[ESPER_MAX_SLOTS] = {0}, n = 0;
     char text[ESPER_CONFIG_TEXT_CHARS];
@@ -41,9 +43,12 @@ int esper_halving_draw(const esper_slots *slots, esper_topology topology, int64_
             if (params[k][b] >= 0 && strcmp(list[b]->name, "noop") != 0)
                 fit[k][n_fit[k]++] = (int8_t)b;
         }
+    for (int b = 0; room->flops >= 0.0 && list[b] != NULL; b++)
+        ESPER_TRY(esper_splice_count_flops(host, slots, list[b], flops[b]));
     esper_rng_init(&rng, &(esper_rng_key){.seed = seed, .purpose = ESPER_RNG_SEARCH});
     for (int draw = 0; draw < MOST_DRAWS && n < ESPER_HALVING_NETWORKS; draw++) {
         esper_halving_set *set = &sets_out[n];
+        double set_flops = 0.0;
 
         set->params = 0;
         memset(set->blueprint, -1, sizeof(set->blueprint));
@@ -54,12 +59,14 @@ int esper_halving_draw(const esper_slots *slots, esper_topology topology, int64_
                 continue;
             set->blueprint[k] = fit[k][which];
             set->params += params[k][set->blueprint[k]];
+            set_flops += flops[set->blueprint[k]][k];
         }
-        if ((most_params < 0 || set->params <= most_params) && !is_drawn(sets_out, n, set) &&
-            esper_halving_text(set, slots, topology, text))
+        if ((room->params < 0 || set->params <= room->params) && (room->flops < 0.0 || set_flops <= room->flops) &&
+            !is_drawn(sets_out, n, set) && esper_halving_text(set, slots, host->topology, text))
             n++;
     }
-    return n;
+    *n_out = n;
+    return ESPER_OK;
 }
 
 bool esper_halving_text(const esper_halving_set *set, const esper_slots *slots, esper_topology topology,
@@ -95,12 +102,15 @@ typedef struct search {
 /* As the configuration plants them. It has no budget of its own: the rate is held, whatever was spent. */
 static esper_status add_networks(search *self, const esper_network *plain)
 {
-    int64_t host = esper_net_count_params(&plain->net, -1), most = self->engine->config.max_params;
+    const esper_config *config = &self->engine->config;
+    int64_t params = esper_net_count_params(&plain->net, -1), most = esper_engine_params_limit(config);
+    double flops = esper_net_flops(&plain->net);
+    esper_halving_room room = {.params = most > 0 ? (most > params ? most - params : 0) : -1,
+                               .flops = config->max_flops > 0.0 ? fmax(config->max_flops - flops, 0.0) : -1.0};
     esper_topology topology = self->engine->host.topology;
     esper_halving_set sets[ESPER_HALVING_NETWORKS];
 
-    self->n =
-        esper_halving_draw(&plain->slots, topology, most > 0 ? (most > host ? most - host : 0) : -1, plain->seed, sets);
+    ESPER_TRY(esper_halving_draw(&plain->slots, &self->engine->host, &room, plain->seed, sets, &self->n));
     assert(self->n >= 1); /* the host alone is one of them */
     for (int i = 0; i < self->n; i++) {
         candidate *one = &self->all[i];

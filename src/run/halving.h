@@ -1,7 +1,7 @@
 /* Internal. Successive halving: search as a control for growing, within the FLOPs of one run.
  *
  * Static networks are drawn by the run's seed from all sets of seeds (slot:blueprint in any of the slots) that keep below
- * max_params. The budget is divided evenly over the rounds: 16, 8, 4, 2 networks, and the last one. In a round each has the same FLOPs;
+ * max_params, max_kib and max_flops. The budget is divided evenly over the rounds: 16, 8, 4, 2 networks, and the last one. In a round each has the same FLOPs;
  * it goes on from where it stands, its rate held and, in the recipe's last part of the round, falling to 0, so that what is measured is
  * what it would be worth. The better half by validation loss goes on. The last one is the run's network: what is left of the
  * budget is its own, and its rate goes by the share of all that it itself gets, as the recipe says. */
@@ -19,10 +19,16 @@ typedef struct esper_halving_set {
     int64_t params; /* of the seeds together */
 } esper_halving_set;
 
-/* Up to 16 different sets, each as likely as any other, for empty slots; with at most `most_params` parameters, -1 = any number.
- * Fewer where there are not so many, or where chance finds no more. */
-int esper_halving_draw(const esper_slots *slots, esper_topology topology, int64_t most_params, uint64_t seed,
-                       esper_halving_set sets_out[ESPER_HALVING_NETWORKS]);
+/* What a set may add to the host. */
+typedef struct esper_halving_room {
+    int64_t params; /* -1 = any number */
+    double  flops;  /* of a sample; -1 = any number */
+} esper_halving_room;
+
+/* Up to 16 different sets, each as likely as any other, for empty slots of the host, that find room. Fewer where there are not so
+ * many, or where chance finds no more. */
+esper_status esper_halving_draw(const esper_slots *slots, const esper_host *host, const esper_halving_room *room,
+                                uint64_t seed, esper_halving_set sets_out[ESPER_HALVING_NETWORKS], int *n_out);
 
 /* The set as the setting `plant` takes it; false: it has no room there. */
 bool esper_halving_text(const esper_halving_set *set, const esper_slots *slots, esper_topology topology,

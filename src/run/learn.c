@@ -90,9 +90,12 @@ static esper_status open_parts(learn *self)
 /* What its environments are trained on; not in files of 0.1. */
 static const char data_note[] = "learn_data";
 
+/* How many rows a store has been told of it, by table; not in older files of 0.1. */
+static const char rows_note[] = "learn_rows";
+
 static esper_status save(learn *self)
 {
-    char round[32], episodes[32], steps[32], data[32], history[LEARN_RECENT * 32 + 96];
+    char round[32], episodes[32], steps[32], data[32], history[LEARN_RECENT * 32 + 96], rows[LEARN_ROWS_CHARS];
     const esper_safetensors_note notes[] = {
         {ESPER_LEARNED_CONFIG_NOTE, self->record_file},
         {"learn_round", round},
@@ -101,7 +104,9 @@ static esper_status save(learn *self)
         {"learn_returns", history},
         {data_note, data},
         {"learn_build", esper_build_commit()},
+        {rows_note, rows}, /* the last, so that it can be left out */
     };
+    size_t n_notes = sizeof(notes) / sizeof(notes[0]) - (self->counted ? 0 : 1);
     int n = 0;
     esper_status status = ESPER_OK;
 
@@ -109,12 +114,13 @@ static esper_status save(learn *self)
     snprintf(episodes, sizeof(episodes), "%" PRIu64, self->n_episodes);
     snprintf(steps, sizeof(steps), "%" PRIu64, self->n_steps);
     snprintf(data, sizeof(data), "%016" PRIx64, esper_dataset_hash(self->base.data));
+    learn_write_rows(self, rows);
     n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
     for (int i = 0; i < LEARN_RECENT; i++)
         n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
     if (self->base.writes && self->program == NULL) {
         esper_store_catch_up(self->base.store);
-        status = esper_learner_save(self->learner, notes, sizeof(notes) / sizeof(notes[0]), self->result.policy);
+        status = esper_learner_save(self->learner, notes, n_notes, self->result.policy);
     }
     if (status == ESPER_OK)
         self->saved_round = self->round;
@@ -141,6 +147,7 @@ static esper_status take_up(learn *self, const esper_learned_file *file)
     const esper_safetensors *content = esper_learned_content(file);
     const char *returns = esper_safetensors_note_find(content, "learn_returns");
     const char *recorded = esper_safetensors_note_find(content, data_note);
+    const char *rows = esper_safetensors_note_find(content, rows_note);
     char data[32], *at;
     uint64_t round;
 
@@ -162,6 +169,9 @@ static esper_status take_up(learn *self, const esper_learned_file *file)
         self->returns[i] = strtod(at, &at);
     if (*at != '\0')
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: its returns are damaged", esper_safetensors_name(content));
+    self->counted = rows != NULL;
+    if (self->counted && !learn_read_rows(self, rows))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: its counts of rows are damaged", esper_safetensors_name(content));
     self->round = (uint32_t)round;
     return esper_learner_resume(self->learner, file);
 }
@@ -198,6 +208,7 @@ static esper_status take_settings(learn *self, const char *path, const esper_lea
                           path);
     esper_config_init(&saved);
     ESPER_TRY(esper_config_load_text(&saved, text, strlen(text), path));
+    esper_config_withdraw(&saved, esper_config_find("cache")); /* where to write is not for a file to say */
     ESPER_TRY(esper_task_find(esper_learned_identity_of(file)->task, &task));
     ESPER_TRY(run_base_take_up(&self->base, path, task, &saved));
     return esper_settings_check_program(self->base.asked.config, &self->base.config, path);
@@ -255,12 +266,13 @@ static esper_status begin(learn *self)
         ESPER_TRY(resume(self, path));
         from = path;
     } else {
+        self->counted = true;
         ESPER_TRY(take_over(&self->base.config));
         ESPER_TRY(open_parts(self));
     }
     self->first_round = self->saved_round = self->round;
     if (self->desc->hears != NULL)
-        *self->desc->hears = 1;
+        *self->desc->hears = ESPER_HEARS;
     ESPER_TRY(run_base_make_dir(&self->base, from));
     ESPER_TRY(run_base_begin_dir(&self->base));
     ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_POLICY, self->result.policy));
@@ -611,6 +623,8 @@ static esper_status run_all(learn *self)
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);
     status = play_all(self);
+    if (self->desc->hears != NULL)
+        *self->desc->hears = ESPER_HEARS_AND_LEAVES;
     take_result(self);
     return status;
 }

@@ -56,8 +56,7 @@ typedef struct esper_learn_desc {
     const esper_learn_observer  *observer; /* or NULL */
     const esper_log             *log;
     const volatile sig_atomic_t *stop;   /* becomes non-zero: leave; the last round is saved. Or NULL */
-    volatile sig_atomic_t
-        *hears; /* is set when `stop` is looked at from now on: there is nothing to save before. Or NULL */
+    volatile sig_atomic_t *hears; /* is told how far it is with that, an esper_hearing. Or NULL */
     esper_comm                  *comm;   /* NULL: there is but one rank */
     const volatile sig_atomic_t *cut_off; /* becomes non-zero: the job is over, nobody is waited for. Or NULL */
     int                          threads; /* for a configuration that says 0; 0 = every core */

@@ -9,6 +9,7 @@ enum { LEARN_RECENT = 10 }; /* rounds whose mean return is looked at */
 
 typedef struct learn {
     run_base                base;
+    esper_bus               logs; /* copies for other people's tools */
     const esper_learn_desc *desc;
     esper_learned_identity  identity;
     esper_learner          *learner;
@@ -26,6 +27,8 @@ typedef struct learn {
     uint64_t n_episodes, n_steps;
     double   returns[LEARN_RECENT], best; /* of the last rounds, by round % LEARN_RECENT; NaN = none yet */
     uint32_t best_round;
+    int64_t  rows[ESPER_FACT_N_TABLES]; /* told, by table: what a store has of it */
+    bool     counted;                   /* false: the file was of a version that does not count them */
     /* and what it does not */
     esper_learn_times  times; /* policy: of one thread */
     int                n_shown;  /* decisions of a round that were shown */
@@ -47,5 +50,10 @@ const char *learn_failures(const esper_ppo_report *report, char text[LEARN_FAILU
 void learn_open_records(learn *self);
 void learn_record_round(learn *self, const esper_learn_round *round);
 void learn_close_records(learn *self, esper_status status);
+
+/* The rows told so far as a note of the file, and back. Returns false when the text is none. */
+enum { LEARN_ROWS_CHARS = ESPER_FACT_N_TABLES * 48 };
+void learn_write_rows(const learn *self, char text[LEARN_ROWS_CHARS]);
+bool learn_read_rows(learn *self, const char *text);
 
 #endif

@@ -25,13 +25,19 @@ void learn_open_records(learn *self)
     fact.run_started.threads = esper_pool_threads(self->base.engine->pool);
     fact.run_started.build = esper_build_commit();
     fact.run_started.params_host = self->params_host;
+    esper_bus_init(&self->logs, 0);
+    if (self->base.writes)
+        run_base_add_logs(&self->base, &self->logs, false, self->round);
     if (self->base.writes)
         run_base_open_store(&self->base, &fact, NULL,
-                            &(run_mark){self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT, NULL});
+                            &(run_mark){self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT,
+                                        self->desc->resume != NULL && self->counted ? self->rows : NULL});
 }
 
 void learn_close_records(learn *self, esper_status status)
 {
+    esper_status logged = esper_bus_fini(&self->logs);
+
     esper_fact fact = esper_fact_of(ESPER_FACT_RUN_ENDED, self->round, (int64_t)self->n_steps);
 
     fact.run_ended.status = (int)status;
@@ -41,6 +47,8 @@ void learn_close_records(learn *self, esper_status status)
         fact.run_ended.total_reward = self->result.last.total_reward;
     fact.run_ended.seconds = self->result.seconds;
     run_base_close_store(&self->base, &fact);
+    if (logged != ESPER_OK)
+        esper_log_warn(self->desc->log, "%s", esper_last_error());
 }
 
 /* ------------------------------------------------------------------------------------------------ a round */
@@ -48,6 +56,17 @@ void learn_close_records(learn *self, esper_status status)
 static esper_fact fact_of(const learn *self, esper_fact_kind kind)
 {
     return esper_fact_of(kind, self->round, (int64_t)self->n_steps);
+}
+
+/* Counted whether there is a store or not: one that is begun later tells what it has not. */
+static void tell(learn *self, const esper_fact *fact)
+{
+    esper_fact copy = *fact; /* which gets its time there */
+
+    self->rows[fact->kind]++;
+    if (self->base.store != NULL)
+        esper_store_tell(self->base.store, fact, 1);
+    esper_bus_tell(&self->logs, &copy, 1);
 }
 
 /* What was put where, in the table that a run that grows has its decisions in. There is no log to have a place in: decisions of
@@ -77,7 +96,7 @@ static void push_germination(learn *self, int env, int t)
     fact.decision.blueprint = blueprint != NULL ? blueprint->name : "";
     fact.decision.blend = esper_style_blend(decision.style);
     fact.decision.line = line;
-    esper_store_tell(self->base.store, &fact, 1);
+    tell(self, &fact);
 }
 
 static void push_rewards(learn *self, int env)
@@ -97,7 +116,7 @@ static void push_rewards(learn *self, int env)
         fact.reward.episode_epoch = t + 1;
         fact.reward.op = rollout->effective_ops[at];
         esper_fact_set_reward(&fact, total, parts);
-        esper_store_tell(self->base.store, &fact, 1);
+        tell(self, &fact);
         if (rollout->effective_ops[at] == ESPER_SLOT_OP_GERMINATE)
             push_germination(self, env, t);
     }
@@ -122,7 +141,7 @@ static void push_episode(learn *self, int env)
     fact.episode.n_rollbacks = episode->n_rollbacks;
     fact.episode.n_steps = episode->n_steps;
     fact.episode.seconds = episode->seconds;
-    esper_store_tell(self->base.store, &fact, 1);
+    tell(self, &fact);
 }
 
 static void push_update(learn *self, const esper_learn_round *round)
@@ -154,18 +173,41 @@ static void push_update(learn *self, const esper_learn_round *round)
     fact.update.steps_per_s = round->steps_per_s;
     fact.update.seconds = round->seconds;
     fact.update.health = health;
-    esper_store_tell(self->base.store, &fact, 1);
+    tell(self, &fact);
 }
 
 void learn_record_round(learn *self, const esper_learn_round *round)
 {
-    if (self->base.store == NULL)
-        return;
     for (int env = 0; env < self->base.config.envs; env++) {
         push_rewards(self, env);
         push_episode(self, env);
     }
     push_update(self, round);
-    if (esper_store_status(self->base.store) != ESPER_OK)
+    if (self->base.store != NULL && esper_store_status(self->base.store) != ESPER_OK)
         esper_log_warn(self->desc->log, "the learning is no longer recorded: %s", esper_last_error());
+}
+
+/* ------------------------------------------------------------------------------------------------ rows, counted */
+
+void learn_write_rows(const learn *self, char text[LEARN_ROWS_CHARS])
+{
+    size_t used = 0;
+
+    for (int kind = 0; kind < ESPER_FACT_N_TABLES; kind++)
+        used += (size_t)snprintf(text + used, LEARN_ROWS_CHARS - used, "%s%s %" PRId64, kind > 0 ? " " : "",
+                                 esper_store_table((esper_store_kind)kind), self->rows[kind]);
+    assert(used < LEARN_ROWS_CHARS);
+}
+
+bool learn_read_rows(learn *self, const char *text)
+{
+    char name[48];
+    long long n;
+    int used;
+
+    for (; sscanf(text, " %47s %lld%n", name, &n, &used) == 2; text += used)
+        for (int kind = 0; kind < ESPER_FACT_N_TABLES; kind++)
+            if (strcmp(name, esper_store_table((esper_store_kind)kind)) == 0 && n >= 0 && n <= INT32_MAX)
+                self->rows[kind] = n;
+    return *text == '\0';
 }

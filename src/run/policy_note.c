@@ -34,6 +34,7 @@ bool esper_policy_settings(const esper_learned_file *file, esper_config *was_out
     esper_config_init(was_out);
     if (text == NULL || esper_config_load_text(was_out, text, strlen(text), "the policy's file") != ESPER_OK)
         return false;
+    esper_config_withdraw(was_out, esper_config_find("cache"));
     was_out->length = ESPER_CONFIG_LENGTH_EPOCHS; /* an episode's, whatever its record says */
     return true;
 }

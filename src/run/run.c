@@ -2,6 +2,7 @@
 #include "run/run.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,17 +40,29 @@ static bool is_in_doubt(const run *self)
     return reading.pending && !reading.faulted && self->base.config.checkpoint_every > 0;
 }
 
-/* A file that cannot be linked is only missed by who goes back behind it. */
+/* Stopped there, a run that is gone on with has no snapshot from where the epoch began; see go_behind_stop. */
+static bool is_in_midst(const run *self)
+{
+    return self->network->cursor.batch > 0 && self->network->guarded != NULL &&
+           self->base.config.checkpoint_every > 0 && !esper_ranks_are_many(&self->base.ranks);
+}
+
+/* A file that cannot be linked is only missed by who goes back behind it. One that is there is older, and stays; where there is a sound
+ * one, the run has come from that. */
 esper_status run_write_checkpoint(run *self)
 {
-    bool in_doubt = is_in_doubt(self);
+    bool in_doubt = is_in_doubt(self), in_midst = is_in_midst(self);
 
     esper_store_catch_up(self->base.store);
     if (in_doubt)
         (void)link(self->checkpoint, self->sound);
+    else if (in_midst && link(self->sound, self->before) != 0 && errno == ENOENT)
+        (void)link(self->checkpoint, self->before);
     ESPER_TRY(esper_checkpoint_save(self->network, self->checkpoint));
     if (!in_doubt)
         unlink(self->sound);
+    if (!in_midst)
+        unlink(self->before);
     return ESPER_OK;
 }
 
@@ -87,6 +100,20 @@ static bool is_replayed(const run *self)
     return self->growth != NULL && esper_growth_account_of(self->growth).is_replayed;
 }
 
+/* The guard went back to where a stopped run was resumed, in the midst of an epoch. The unbroken run would have gone to an earlier
+ * snapshot: so the run is resumed from the checkpoint before the stop, as if it had been killed, and comes by the fault again. */
+static bool goes_behind_stop(run *self, const esper_incident *incident)
+{
+    if (!incident->restored || self->network->cursor.step != self->midst_step || self->desc->replay != NULL ||
+        esper_ranks_are_many(&self->base.ranks) || rename(self->before, self->sound) != 0)
+        return false;
+    esper_log_warn(
+        self->desc->log,
+        "a fault right behind a stop in the midst of an epoch: the run goes on from its checkpoint before that");
+    self->again = true;
+    return true;
+}
+
 /* Tells what the guard met; afterwards the cursor may stand elsewhere. What a governor that stops has left is saved, so that
  * somebody can go on from it. */
 static esper_status met(void *context, const esper_incident *incident)
@@ -94,6 +121,8 @@ static esper_status met(void *context, const esper_incident *incident)
     run *self = context;
     char text[512];
 
+    if (goes_behind_stop(self, incident))
+        return ESPER_FAIL(ESPER_E_STATE, "the run is to be resumed from %s", self->sound);
     run_tell_incident(self, incident);
     if (self->growth != NULL)
         ESPER_TRY(esper_growth_heed(self->growth, incident));
@@ -189,6 +218,28 @@ static esper_status measured(void *context, const esper_epoch_record *record)
     return self->growth != NULL ? keep_vitals(self) : ESPER_OK;
 }
 
+/* A file that cannot be written is only missed by who asks for it: the run has its checkpoint. */
+static void keep_best(run *self, const esper_epoch_record *record)
+{
+    bool better = esper_best_offer(&self->best, record->epoch, record->loss_valid, record->acc_valid);
+
+    if (better && self->base.writes && self->base.config.checkpoint_every > 0 &&
+        esper_checkpoint_save(self->network, self->best_path) != ESPER_OK)
+        esper_log_warn(self->desc->log, "the best network so far is not kept: %s", esper_last_error());
+}
+
+static void wait_for_better(run *self, uint32_t epoch)
+{
+    int patience = self->base.config.patience;
+    esper_best_verdict verdict = esper_best_wait(&self->best, patience, epoch, self->network);
+
+    if (verdict != ESPER_BEST_GO_ON && self->base.ranks.rank == 0)
+        esper_log_write(self->desc->log, ESPER_LOG_INFO,
+                        "epoch %u: the validation loss is not below that of epoch %u for %d epoch%s: %s", epoch,
+                        self->best.epoch, patience, patience == 1 ? "" : "s",
+                        verdict == ESPER_BEST_FALL ? "the rate begins to fall" : "the run ends");
+}
+
 static esper_status play_epoch(run *self)
 {
     esper_epoch_record record;
@@ -200,11 +251,13 @@ static esper_status play_epoch(run *self)
     ESPER_TRY(esper_epoch_play(&self->player, &record, &end));
     if (end != ESPER_EPOCH_GOOD)
         return ESPER_OK;
+    keep_best(self, &record); /* as it was validated, before anything grows */
     if (self->growth != NULL) {
         ESPER_TRY(grow(self, &record));
         run_show(self, &record, NULL); /* what was decided belongs to it; an epoch that is undone is an incident */
     }
     ESPER_TRY(run_agree(self));
+    wait_for_better(self, record.epoch);
     esper_network_next_epoch(self->network);
     ESPER_TRY(esper_epoch_begin(&self->player, &end));
     if (!esper_ranks_are_many(&self->base.ranks) || self->network->guarded == NULL)
@@ -222,6 +275,12 @@ static bool checkpoint_due(const run *self)
            !esper_network_is_over(self->network);
 }
 
+static void tell_that_it_leaves(const run *self)
+{
+    if (self->desc->hears != NULL)
+        *self->desc->hears = ESPER_HEARS_AND_LEAVES;
+}
+
 /* Saves the end of a run, or of this part of it. */
 static esper_status leave(run *self, bool stopped)
 {
@@ -235,6 +294,7 @@ static esper_status leave(run *self, bool stopped)
     }
     if (stopped)
         ESPER_TRY(esper_epoch_settle(&self->player, &end)); /* what is saved is good either way */
+    tell_that_it_leaves(self);
     ESPER_TRY(save(self));
     if (is_lost(self))
         return ESPER_FAIL(ESPER_E_STATE,
@@ -302,6 +362,7 @@ static void take_result(run *self)
     self->result.n_rollbacks = esper_guarded_reading(network).n_rollbacks;
     self->result.loss_now = esper_tally_loss(&network->tally);
     self->result.weight_hash = esper_network_hash(network);
+    self->result.best = self->best;
     self->result.store_run = self->base.store_run;
     self->result.seconds = esper_clock_seconds() - self->began;
 }
@@ -326,17 +387,23 @@ static esper_status run_all(run *self)
         .began = esper_clock_seconds()};
     run_tell_start(self);
     status = train(self);
+    if (self->again)
+        return status;
     if (status != ESPER_OK && run_is_cut_off(self))
         status = run_rescue(self, status);
     if (status == ESPER_OK)
         status = test(self);
+    tell_that_it_leaves(self);
     take_result(self);
     end = run_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    run_base_close_store(&self->base, &end); /* synced before the events say that all is done */
+    self->store_ended = true;
     run_tell(self, &end);
     return status;
 }
 
-esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out)
+/* *again_out: nothing came of it, and the run in result_out->run_dir is to be resumed. */
+static esper_status play(const esper_run_desc *desc, esper_run_result *result_out, bool *again_out)
 {
     const run_asked asked = {desc->task, desc->config, desc->resume,  desc->log,
                              desc->comm, desc->stop,   desc->cut_off, desc->threads};
@@ -345,6 +412,7 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
     esper_status status, ended;
     esper_fact end;
 
+    *again_out = false;
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "run");
     assert(desc->replay == NULL || (desc->grows && desc->resume == NULL));
@@ -352,6 +420,7 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
     run_base_init(&self->base, &asked, desc->grows ? ESPER_CONFIG_IN_GROW : ESPER_CONFIG_IN_TRAIN,
                   self->result.run_dir);
     self->base.writes = self->base.writes && desc->replay == NULL;
+    self->midst_step = UINT64_MAX;
     self->result.loss_test = self->result.acc_test = self->result.total_reward = (double)NAN;
     esper_bus_init(&self->bus, 0);
     status = run_all(self);
@@ -361,13 +430,34 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
     snprintf(message, sizeof(message), "%s", esper_last_error());
     esper_bus_fini(&self->bus);
     end = run_end(self, ended);
-    run_base_close_store(&self->base, &end);
+    if (!self->store_ended && !self->again)
+        run_base_close_store(&self->base, &end);
     esper_growth_close(self->growth);
     esper_network_remove(self->network);
     run_base_fini(&self->base);
-    if (status == ESPER_OK)
+    *again_out = self->again;
+    if (status == ESPER_OK || self->again)
         *result_out = self->result;
     esper_mem_free(self->vitals);
     esper_mem_free(self);
     return status == ESPER_OK ? ESPER_OK : ESPER_FAIL(status, "%s", message);
+}
+
+esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out)
+{
+    esper_run_desc part = *desc;
+    esper_run_result result;
+    char dir[ESPER_PATH_CHARS];
+    bool again;
+    esper_status status = play(&part, &result, &again);
+
+    while (again) { /* each time from an earlier checkpoint */
+        snprintf(dir, sizeof(dir), "%s", result.run_dir);
+        part.resume = dir;
+        part.task = NULL;
+        status = play(&part, &result, &again);
+    }
+    if (status == ESPER_OK)
+        *result_out = result;
+    return status;
 }

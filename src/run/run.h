@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "grow/growth.h"
+#include "run/best.h"
 #include "run/checkpoint.h"
 #include "run/run_dir.h"
 #include "run/task.h"
@@ -41,6 +42,13 @@ typedef struct esper_run_kin {
     const char *relation; /* "static-control" */
 } esper_run_kin;
 
+/* What a job does about a wish to stop. Whoever is in doubt for too long may end the process at any time, as by SIGKILL. */
+typedef enum esper_hearing {
+    ESPER_HEARS_NOTHING, /* it opens what it needs, and there is nothing to save yet */
+    ESPER_HEARS,         /* it looks at `stop` between steps, batches and the like */
+    ESPER_HEARS_AND_LEAVES /* it has seen it and saves, or is done anyway */
+} esper_hearing;
+
 typedef struct esper_run_desc {
     const esper_task            *task;   /* NULL when resuming: the checkpoint says */
     const esper_config          *config;
@@ -51,8 +59,7 @@ typedef struct esper_run_desc {
     const esper_run_observer    *observer; /* or NULL */
     const esper_log             *log;
     const volatile sig_atomic_t *stop; /* becomes non-zero: save and leave. Or NULL */
-    volatile sig_atomic_t
-        *hears; /* is set when `stop` is looked at from now on: there is nothing to save before. Or NULL */
+    volatile sig_atomic_t *hears; /* is told how far it is with that, an esper_hearing. Or NULL */
     /* of a job of several ranks, which all call this alike; rank 0 writes */
     esper_comm                  *comm;    /* NULL: there is but one */
     const volatile sig_atomic_t *cut_off; /* becomes non-zero: the job is over, nobody is waited for. Or NULL */
@@ -66,6 +73,7 @@ typedef struct esper_run_result {
     double             loss_now;                /* of the epoch it stands in; NaN before its first step */
     char               run_dir[ESPER_PATH_CHARS];
     esper_epoch_record last; /* epoch 0 = none was finished */
+    esper_best         best;
     double             loss_test, acc_test;
     double             total_reward; /* the run's return; NaN = none */
     uint64_t           weight_hash;

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "nn/blueprint_text.h"
 #include "policy/policy.h"
 #include "run/single.h"
+#include "telemetry/logs.h"
 
 /* Settings that may differ from the record's when a run goes on: they do not change what a step or round computes, or, like
  * epochs and rounds, how far the run goes (and with it, how a rate falls from here on, or how fast exploring fades). */
@@ -18,22 +20,25 @@ static const char *const free_when_trained[] = {"policy", /* only where it has m
                                                 "progress",
                                                 "log_level",
                                                 "checkpoint_every",
+                                                "log",
                                                 "epochs",
                                                 "flops",
                                                 "run_dir",
                                                 "data",
+                                                "cache",
                                                 "guard",
                                                 "snapshot_every",
                                                 "guard_checksum",
                                                 "max_rollbacks",
-                                                "policy_deadline",
+                                                "patience",
                                                 "comm",
+                                                "policy_deadline",
                                                 "rank_deadline",
                                                 "join_deadline",
                                                 NULL};
 static const char *const free_when_learned[] = {
-    "threads",  "progress",        "log_level", "checkpoint_every", "rounds",        "run_dir", "data",
-    "patience", "policy_deadline", "comm",      "rank_deadline",    "join_deadline", NULL};
+    "threads", "progress", "log_level", "log",      "checkpoint_every", "rounds",        "run_dir",       "data",
+    "cache",   "patience", "policy_deadline", "comm",             "rank_deadline", "join_deadline", NULL};
 
 void run_base_init(run_base *self, const run_asked *asked, esper_config_job job, char dir[ESPER_PATH_CHARS])
 {
@@ -89,6 +94,7 @@ esper_status run_base_open_engine(run_base *self, const esper_config *config)
     esper_use use = self->job == ESPER_CONFIG_IN_TRAIN ? ESPER_USE_TRAIN : ESPER_USE_GROW;
 
     assert(self->data == NULL && self->engine == NULL);
+    ESPER_TRY(esper_blueprint_texts_add(config->add_blueprints));
     ESPER_TRY(esper_dataset_open(&desc, &self->data));
     return esper_single_engine(self->task, config, use, self->data, self->asked.threads, &self->engine);
 }
@@ -118,8 +124,10 @@ bool run_base_stays(const run_base *self, const char *resumed)
 esper_status run_base_make_dir(run_base *self, const char *resumed)
 {
     char name[96];
+    unsigned logs;
     esper_status status = ESPER_OK;
 
+    ESPER_TRY(esper_logs_parse(self->config.log, &logs)); /* before there is a directory */
     snprintf(name, sizeof(name), "%s%s", self->job == ESPER_CONFIG_IN_LEARN ? "learn-" : "", self->task->name);
     if (resumed != NULL && run_base_stays(self, resumed))
         esper_run_dir_of(resumed, self->dir);
@@ -187,7 +195,7 @@ static esper_status take_up_rows(run_base *self, const char *path, const esper_f
                                  const run_mark *mark)
 {
     esper_store_run row = esper_store_run_from(start);
-    bool counted = mark->rows != NULL; /* checkpoints of an earlier version do not tell, nor do policies */
+    bool counted = mark->rows != NULL; /* checkpoints of an earlier version do not tell */
     char name[ESPER_PATH_CHARS];
     esper_status status = ESPER_E_NOTFOUND;
 
@@ -201,6 +209,30 @@ static esper_status take_up_rows(run_base *self, const char *path, const esper_f
         return status;
     ESPER_TRY(esper_store_begin(self->store, &row, self->record, &self->store_run));
     return counted ? esper_store_miss(self->store, mark->rows) : ESPER_OK;
+}
+
+void run_base_add_logs(run_base *self, esper_bus *bus, bool grows, int64_t epoch)
+{
+    esper_logs_from from = {.resumed = self->asked.resume != NULL, .epoch = epoch, .grows = grows};
+    char path[ESPER_PATH_CHARS];
+    unsigned logs = 0;
+    esper_sink sink;
+    esper_status status = esper_logs_parse(self->config.log, &logs);
+
+    if (status == ESPER_OK && (logs & ESPER_LOGS_CSV_BIT) != 0) {
+        status = esper_run_path(self->dir, ESPER_LOGS_CSV, path);
+        if (status == ESPER_OK)
+            status = esper_sink_csv_open(path, from, &sink);
+        if (status == ESPER_OK)
+            status = esper_bus_add(bus, sink);
+    }
+    if (status == ESPER_OK && (logs & ESPER_LOGS_TENSORBOARD_BIT) != 0) {
+        status = esper_sink_tensorboard_open(self->dir, from, &sink);
+        if (status == ESPER_OK)
+            status = esper_bus_add(bus, sink);
+    }
+    if (status != ESPER_OK)
+        esper_log_warn(self->asked.log, "the %s is not logged for other tools: %s", word_of(self), esper_last_error());
 }
 
 void run_base_open_store(run_base *self, const esper_fact *start, const esper_run_kin *kin, const run_mark *mark)

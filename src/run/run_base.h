@@ -73,4 +73,8 @@ typedef struct run_mark {
 void run_base_open_store(run_base *self, const esper_fact *start, const esper_run_kin *kin, const run_mark *mark);
 void run_base_close_store(run_base *self, const esper_fact *end);
 
+/* Adds the copies for other people's tools that the settings ask for (telemetry/logs.h). epoch: the run stands behind it. What cannot
+ * be opened is told, and the job goes on without. */
+void run_base_add_logs(run_base *self, esper_bus *bus, bool grows, int64_t epoch);
+
 #endif

@@ -144,8 +144,9 @@ static bool is_unbegun(const char *dir)
 
 /* Everything that a run writes under a name of its own: first what is written in place, then what is replaced as a whole. */
 static const char *const written[] = {
-    ESPER_RUN_EVENTS, ESPER_RUN_DECISIONS,  ESPER_RUN_STORE,  ESPER_RUN_STORE "-wal", ESPER_RUN_STORE "-shm",
-    ESPER_RUN_CONFIG, ESPER_RUN_CHECKPOINT, ESPER_RUN_SOUND,  ESPER_RUN_POLICY,       ESPER_RUN_REPORT,
+    ESPER_RUN_EVENTS,       ESPER_RUN_DECISIONS, ESPER_RUN_STORE,      ESPER_RUN_STORE "-wal",
+    ESPER_RUN_STORE "-shm", ESPER_RUN_CONFIG,    ESPER_RUN_CHECKPOINT, ESPER_RUN_BEST,
+    ESPER_RUN_SOUND,        ESPER_RUN_BEFORE,    ESPER_RUN_POLICY,     ESPER_RUN_REPORT,
 };
 
 enum { N_IN_PLACE = 5, N_WRITTEN = sizeof(written) / sizeof(written[0]) };
@@ -275,7 +276,8 @@ static esper_status check_record(const char *dir, const char *record)
  * else in the directory is ours to remove. */
 static void clean(const char *dir)
 {
-    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG ".", ESPER_RUN_POLICY "."};
+    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG ".", ESPER_RUN_POLICY ".",
+                                        ESPER_RUN_REPORT ".", ESPER_RUN_BEST "."};
     char path[ESPER_PATH_CHARS];
     DIR *handle = opendir(dir);
     const struct dirent *entry;

@@ -1,6 +1,6 @@
 /* Internal. Run directories: where a run keeps its checkpoint, its configuration and its events, and how people name it.
  *
- *     runs/fashion-20260131-1/    config.ini    events.jsonl    decisions.jsonl    last.safetensors
+ *     runs/fashion-20260131-1/    config.ini    events.jsonl    decisions.jsonl    last.safetensors    best.safetensors
  */
 #ifndef ESPER_RUN_RUN_DIR_H
 #define ESPER_RUN_RUN_DIR_H
@@ -15,6 +15,9 @@ enum { ESPER_PATH_CHARS = 1200 };
 #define ESPER_RUN_EVENTS     "events.jsonl"
 #define ESPER_RUN_DECISIONS  "decisions.jsonl"
 #define ESPER_RUN_CHECKPOINT "last.safetensors"
+#define ESPER_RUN_BEST       "best.safetensors" /* the network of the epoch with the least validation loss */
+#define ESPER_RUN_BEFORE \
+    "before.safetensors" /* while the checkpoint lies in the midst of an epoch: the last one that does not */
 #define ESPER_RUN_SOUND      "sound.safetensors" /* while the checkpoint is of a state in doubt: the last one that is not */
 #define ESPER_RUN_STORE      "store.sqlite"
 #define ESPER_RUN_POLICY     "policy.safetensors" /* of a run that learns: policy and checkpoint */

@@ -4,6 +4,7 @@
 #define ESPER_RUN_RUN_INTERNAL_H
 
 #include "grow/epoch.h"
+#include "run/best.h"
 #include "run/policy_note.h"
 #include "run/run_base.h"
 
@@ -14,7 +15,9 @@ typedef struct run {
     esper_growth         *growth;  /* NULL: the network stays as it is */
     esper_bus             bus;
     esper_run_result      result;
-    char                  checkpoint[ESPER_PATH_CHARS], sound[ESPER_PATH_CHARS];
+    char                  checkpoint[ESPER_PATH_CHARS], sound[ESPER_PATH_CHARS], before[ESPER_PATH_CHARS];
+    char                  best_path[ESPER_PATH_CHARS];
+    esper_best            best;
     char                  resumed_from[ESPER_PATH_CHARS];
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */
@@ -22,8 +25,11 @@ typedef struct run {
     esper_epoch_player    player;
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     uint64_t              saved_step;          /* and steps */
+    uint64_t              midst_step; /* of an epoch, at which it was resumed; UINT64_MAX: not in the midst */
+    bool                  again; /* it is to be resumed from an earlier checkpoint */
     bool                  warned;
     volatile sig_atomic_t stop;    /* somebody wants the run to stop; of several ranks, all know */
+    bool                  store_ended; /* the store knows how the run ended */
     double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */
     size_t                n_vitals;
 } run;

@@ -149,25 +149,29 @@ static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
 static esper_status open_network(run *self, const char *path, const esper_checkpoint *checkpoint)
 {
     esper_config *config = &self->base.config;
-    bool images = esper_source_kind(self->base.task->source) == ESPER_DATASET_IMAGES;
 
     if (self->desc->grows)
-        ESPER_TRY(esper_growth_check_config(config, images ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER));
+        ESPER_TRY(esper_growth_check_config(config, esper_task_topology(self->base.task)));
     if (self->desc->grows && is_search(config))
         ESPER_TRY(check_search(config, checkpoint != NULL ? &checkpoint->config : NULL));
     if (checkpoint == NULL)
         ESPER_TRY(adopt_policy(self));
     ESPER_TRY(run_open_network(self));
     if (self->desc->hears != NULL)
-        *self->desc->hears = 1;
+        *self->desc->hears = ESPER_HEARS;
     if (checkpoint != NULL && !esper_checkpoint_knows_data(checkpoint, self->network))
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "%s: the data is not what the run was trained on: it would go on as another run. Bring that "
                           "data back (--data PATH where it has moved), or start a new run",
                           path);
+    esper_best_attach(&self->best, self->network);
     if (checkpoint != NULL) {
         ESPER_TRY(esper_checkpoint_restore(checkpoint, self->network));
         ESPER_TRY(run_check_restored(self, path));
+        ESPER_TRY(esper_checkpoint_restore_part(checkpoint, self->network, "best"));
+        if (self->best.budget > 0 && config->epochs == checkpoint->config.epochs &&
+            config->flops == checkpoint->config.flops)
+            self->network->budget = self->best.budget; /* shortened, and nobody asks for more */
     }
     ESPER_TRY(open_guard(self, checkpoint));
     if (checkpoint == NULL)
@@ -330,11 +334,15 @@ static esper_status open_records(run *self)
         records.bus = &self->bus; /* on every rank: whichever saves has counted the rows */
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_SOUND, self->sound));
+        ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_BEST, self->best_path));
+        ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_BEFORE, self->before));
         ESPER_TRY(run_base_begin_dir(&self->base));
     }
     assert(self->desc->replay == NULL || !self->base.writes);
-    if (self->base.writes)
+    if (self->base.writes) {
         ESPER_TRY(open_events(self));
+        run_base_add_logs(&self->base, &self->bus, self->growth != NULL, self->network->cursor.epoch);
+    }
     if (self->growth == NULL)
         return ESPER_OK;
     if (self->base.writes) {
@@ -384,6 +392,8 @@ esper_status run_open(run *self)
         if (strcmp(path, self->desc->resume) != 0) /* else that very file is wanted */
             ESPER_TRY(prefer_sound(self, path));
         ESPER_TRY(resume(self, path));
+        if (strcmp(path, self->desc->resume) != 0 && self->network->cursor.batch > 0)
+            self->midst_step = self->network->cursor.step;
         from = path;
     } else {
         ESPER_TRY(open_network(self, NULL, NULL));

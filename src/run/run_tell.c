@@ -7,6 +7,7 @@
 #include "base/build_info.h"
 #include "base/status.h"
 #include "guard/governor.h"
+#include "nn/parts.h"
 #include "run/run_internal.h"
 #include "run/settings.h"
 
@@ -105,6 +106,28 @@ static void warn(run *self, const char *text)
     esper_log_warn(self->desc->log, "%s", text);
 }
 
+/* What there is to draw, for a store that does not have it: a new one, or one of a version that did not tell. */
+static void tell_parts(run *self)
+{
+    esper_host_part parts[ESPER_HOST_MAX_PARTS];
+    int n = esper_parts_list(&self->base.engine->plain, parts);
+
+    for (int i = 0; i < n; i++) {
+        esper_fact fact = esper_fact_of(ESPER_FACT_PART, 0, (int64_t)self->network->cursor.step);
+
+        fact.part.number = i;
+        fact.part.what = parts[i].is_slot ? "slot" : "block";
+        fact.part.name = parts[i].name;
+        fact.part.channels = parts[i].channels;
+        fact.part.shape = parts[i].shape;
+        if (parts[i].is_slot)
+            fact.part.position = (double)parts[i].position;
+        else
+            fact.part.params = parts[i].params;
+        run_tell(self, &fact);
+    }
+}
+
 static void tell_resumed(run *self)
 {
     const char *identity = esper_backend_identity(self->base.engine->backend);
@@ -146,6 +169,8 @@ void run_tell_start(run *self)
         if (self->growth != NULL && by_stages && self->base.writes && esper_growth_foresee(config, text)[0] != '\0')
             warn(self, text);
     }
+    if (self->growth != NULL && self->desc->replay == NULL && self->bus.n_rows[ESPER_FACT_PART] == 0)
+        tell_parts(self);
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);
 }

@@ -8,6 +8,7 @@
 #include "base/shell.h"
 #include "base/status.h"
 #include "dist/launch.h"
+#include "nn/blueprint_text.h"
 #include "policy/learned.h"
 #include "policy/policy.h"
 #include "run/checkpoint.h"
@@ -40,6 +41,21 @@ unsigned esper_settings_decider(const char *policy)
     return ESPER_CONFIG_BY_LEARNED;
 }
 
+esper_status esper_settings_read_texts(esper_config *config)
+{
+    char text[ESPER_HOST_CHARS];
+
+    if (config->host[0] != '\0') {
+        ESPER_TRY(esper_host_text_resolve(config->host, text));
+        memcpy(config->host, text, sizeof(text));
+    }
+    if (config->add_blueprints[0] != '\0') {
+        ESPER_TRY(esper_blueprint_texts_resolve(config->add_blueprints, text));
+        memcpy(config->add_blueprints, text, sizeof(text));
+    }
+    return esper_blueprint_texts_add(config->add_blueprints);
+}
+
 bool esper_settings_list_has(const char *const *keys, const char *key)
 {
     while (*keys != NULL && strcmp(*keys, key) != 0)
@@ -58,7 +74,11 @@ esper_config_use esper_settings_use(const esper_task *task, esper_config_job job
         .job = job,
         .task = task->name,
         .images = esper_source_kind(task->source) == ESPER_DATASET_IMAGES,
-        .has_files = task->source != ESPER_SOURCE_SYNTH_IMAGES && task->source != ESPER_SOURCE_SYNTH_TOKENS,
+        .text = esper_source_kind(task->source) == ESPER_DATASET_TOKENS,
+        .table = esper_source_kind(task->source) == ESPER_DATASET_VECTORS,
+        .has_files = task->source != ESPER_SOURCE_SYNTH_IMAGES && task->source != ESPER_SOURCE_SYNTH_TOKENS &&
+                     task->source != ESPER_SOURCE_SYNTH_TABLE,
+        .own = esper_source_is_own(task->source),
         .launched = esper_launcher_look().launched,
         .deciders = job == ESPER_CONFIG_IN_TRAIN   ? 0
                     : has_program                  ? ESPER_CONFIG_BY_PROGRAM
@@ -149,37 +169,49 @@ static esper_status check_keys(const check *self)
 
 /* A limit that leaves no room for the smallest seed limits nothing: it forbids all growth. The runs of a comparison are told all
  * settings by flags, so for them it is refused wherever it comes from. */
-static esper_status check_room(const check *self)
+static esper_status check_limit(const check *self, const char *name, double limit, double host, double seed)
 {
-    int key = esper_config_find("max_params");
+    int key = esper_config_find(name), n;
     esper_config_place place = esper_config_place_of(self->asked, key);
     bool on_record = self->asked != self->config && place <= ESPER_CONFIG_PRESET;
-    long long limit = self->config->max_params;
-    int64_t host, seed;
-    char source[ESPER_CONFIG_TEXT_CHARS + 32], text[ESPER_CONFIG_TEXT_CHARS + 400];
-    int n;
+    char source[ESPER_CONFIG_TEXT_CHARS + 32], flag[ESPER_CONFIG_NAME_CHARS], text[ESPER_CONFIG_TEXT_CHARS + 400];
 
-    if (limit == 0 || self->use->deciders == 0 || on_record ||
-        esper_task_count_host(self->task, self->config, &host, &seed) != ESPER_OK || limit - host >= seed)
-        return ESPER_OK; /* whoever opens the run says what is wrong with its data or host */
+    if (limit <= 0.0 || on_record || limit - host >= seed)
+        return ESPER_OK;
     esper_config_source_text(self->asked, key, source, sizeof(source));
+    esper_config_flag_name(name, flag);
     if (place == ESPER_CONFIG_FLAG)
-        n = snprintf(text, sizeof(text), "--max-params %lld", limit);
+        n = snprintf(text, sizeof(text), "%s %.10g", flag, limit);
     else
-        n = snprintf(text, sizeof(text), "max_params = %lld (%s)", limit, source);
+        n = snprintf(text, sizeof(text), "%s = %.10g (%s)", name, limit, source);
     assert(n > 0 && (size_t)n < sizeof(text));
     if (limit < host)
-        snprintf(text + n, sizeof(text) - (size_t)n, " is less than the host of %s has by itself, %lld",
-                 self->use->task, (long long)host);
+        snprintf(text + n, sizeof(text) - (size_t)n, " is less than the host of %s has by itself, %.10g",
+                 self->use->task, host);
     else
         snprintf(text + n, sizeof(text) - (size_t)n,
-                 " leaves no room for a seed: the host of %s has %lld by itself, and the smallest %lld",
-                 self->use->task, (long long)host, (long long)seed);
+                 " leaves no room for a seed: the host of %s has %.10g by itself, and the smallest %.10g",
+                 self->use->task, host, seed);
     if (place == ESPER_CONFIG_FLAG || self->use->job == ESPER_CONFIG_IN_COMPARE)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "%s: nothing could grow; ask for more, or train the host as it is with `esper train`", text);
     esper_log_warn(self->log, "%s: nothing can grow", text);
     return ESPER_OK;
+}
+
+static esper_status check_room(const check *self)
+{
+    const esper_config *config = self->config;
+    const double kib = sizeof(float) / 1024.0; /* of a parameter */
+    esper_task_size size;
+
+    if ((config->max_params == 0 && config->max_kib <= 0.0 && config->max_flops <= 0.0) || self->use->deciders == 0 ||
+        esper_task_measure_host(self->task, config, &size) != ESPER_OK)
+        return ESPER_OK; /* whoever opens the run says what is wrong with its data or host */
+    ESPER_TRY(
+        check_limit(self, "max_params", (double)config->max_params, (double)size.params, (double)size.least_seed));
+    ESPER_TRY(check_limit(self, "max_kib", config->max_kib, kib * (double)size.params, kib * (double)size.least_seed));
+    return check_limit(self, "max_flops", config->max_flops, size.flops, size.least_seed_flops);
 }
 
 /* Files travel, and what starts when one is read must not depend on who wrote it: a program is named by who is here. */

@@ -9,6 +9,10 @@
 /* What the table of settings asks of a run. Who decides is read off the configuration; a comparison knows that better. */
 esper_config_use esper_settings_use(const esper_task *task, esper_config_job job, const esper_config *config);
 
+/* Puts the text itself in the place of what the settings `host` and `add_blueprints` name: the name of a host, or a file, which may
+ * change or go. Blueprints are added then. */
+esper_status esper_settings_read_texts(esper_config *config);
+
 /* Whether a list of keys, NULL at the end, has this one. */
 bool esper_settings_list_has(const char *const *keys, const char *key);
 

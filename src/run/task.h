@@ -20,11 +20,14 @@ const esper_task *const *esper_task_list(void);
 /* By name, in any case, '-' for '_' too. E_CONFIG with the nearest name and the list when there is none. */
 esper_status esper_task_find(const char *name, const esper_task **task_out);
 
-/* Lays the task's settings over the defaults; then, unless it is trained as it is, those for growing; and for learning gates as
+/* Lays the task's settings over the defaults, and what fits its data where that is people's own (run/own.h); then, unless it is trained as it is, those for growing; and for learning gates as
  * its spec wants them. What somebody asked for stays. */
 esper_status esper_task_configure(const esper_task *task, esper_config_job job, esper_config *config);
 
-/* The data set and the host that a task and a configuration describe. The description borrows config->data. */
+/* What flows through the task's host: its data decides. */
+esper_topology esper_task_topology(const esper_task *task);
+
+/* The data set and the host that a task and a configuration describe. The description borrows texts of config. */
 esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config);
 esper_host         esper_task_host(const esper_task *task, const esper_config *config, const esper_dataset_info *data);
 
@@ -32,8 +35,13 @@ esper_host         esper_task_host(const esper_task *task, const esper_config *c
 esper_status esper_task_build(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
                               esper_net *net_out);
 
-/* Parameters of that host, and of the smallest seed with any that fits one of its slots. Looks at the data, but loads none. */
-esper_status esper_task_count_host(const esper_task *task, const esper_config *config, int64_t *params_out,
-                                   int64_t *least_seed_out);
+/* The size of that host, and of the smallest seed with any that fits one of its slots (INT64_MAX, INFINITY: there is none). Looks at
+ * the data, but loads none. */
+typedef struct esper_task_size {
+    int64_t params, least_seed;
+    double  flops, least_seed_flops; /* of a sample, forward */
+} esper_task_size;
+
+esper_status esper_task_measure_host(const esper_task *task, const esper_config *config, esper_task_size *size_out);
 
 #endif

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "base/status.h"
+#include "tensor/cost.h"
 
 /* How a slot's seed takes part in a program. */
 typedef enum seed_part {
@@ -118,7 +119,7 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
 int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void *context)
 {
     const esper_splice *splice = context;
-    int k = esper_slots_find(splice->slots, boundary->slot), width, weight;
+    int k = esper_slots_find(splice->slots, boundary->slot), width = boundary->channels, weight;
     seed_part part = k >= 0 ? part_of(splice, k) : PART_NONE;
     char prefix[ESPER_SLOT_CHARS + 2];
     bool image;
@@ -130,7 +131,6 @@ int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void
     if (part != PART_PROBE)
         return add_seed(net, splice, k, part, x);
     image = net->tensors[x].rank == 3; /* a silent linear map beside the stream */
-    width = net->tensors[x].dim[image ? 0 : 1];
     weight = esper_net_param(net, "probe.weight", image ? 4 : 2, (int[]){width, width, 3, 3},
                              (esper_init){ESPER_INIT_CONSTANT, 0.0f});
     return esper_net_add(net, x, image ? esper_net_conv2d(net, x, weight, 1, 1) : esper_net_linear(net, x, weight, -1));
@@ -186,6 +186,8 @@ static int open_stream(esper_net *net, esper_topology topology, int channels)
     esper_net_init(net);
     if (topology == ESPER_TOPOLOGY_CNN)
         return esper_net_input(net, "x", ESPER_F32, 3, (int[]){channels, 4, 4});
+    if (topology == ESPER_TOPOLOGY_MLP)
+        return esper_net_input(net, "x", ESPER_F32, 1, &channels);
     return esper_net_input(net, "x", ESPER_F32, 2, (int[]){4, channels});
 }
 
@@ -221,6 +223,56 @@ int64_t esper_splice_count_gate(esper_topology topology, int channels)
     n = esper_net_status(&net) == ESPER_OK ? esper_net_count_params(&net, -1) : -1;
     esper_net_fini(&net);
     return n;
+}
+
+typedef struct flops_count {
+    const esper_host      *host;
+    const esper_slots     *slots;
+    const esper_blueprint *blueprint; /* NULL: a gate network */
+    double                *flops;     /* (slots) */
+} flops_count;
+
+/* The stream goes on as it was: what is put beside it is there to be counted. */
+static int count_beside(esper_net *net, const esper_boundary *boundary, int x, void *context)
+{
+    const flops_count *count = context;
+    int k = esper_slots_find(count->slots, boundary->slot);
+    esper_blueprint_how how = {.blend = ESPER_BLEND_ADD};
+    char prefix[ESPER_SLOT_CHARS + 2];
+    double before;
+
+    if (k < 0 || x == ESPER_NO_TENSOR ||
+        (count->blueprint != NULL && esper_splice_count_params(count->blueprint, boundary->channels) < 0))
+        return x;
+    snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
+    before = esper_net_flops(net);
+    esper_net_enter(net, prefix, k + 1);
+    if (count->host->topology == ESPER_TOPOLOGY_TRANSFORMER)
+        how.heads = count->host->transformer.heads;
+    if (count->blueprint != NULL)
+        esper_blueprint_build(count->blueprint, net, x, how);
+    else
+        esper_gate_build(net, x);
+    count->flops[k] = esper_net_flops(net) - before;
+    return x;
+}
+
+esper_status esper_splice_count_flops(const esper_host *host, const esper_slots *slots,
+                                      const esper_blueprint *blueprint, double flops_out[ESPER_MAX_SLOTS])
+{
+    double flops[ESPER_MAX_SLOTS] = {0.0};
+    flops_count count = {host, slots, blueprint, flops};
+    esper_net net;
+    esper_status status;
+
+    esper_net_init(&net);
+    net.hook = count_beside;
+    net.hook_context = &count;
+    status = esper_host_build(host, &net);
+    if (status == ESPER_OK)
+        memcpy(flops_out, flops, sizeof(flops));
+    esper_net_fini(&net);
+    return status;
 }
 
 int64_t esper_splice_count_probe(esper_topology topology, int channels)

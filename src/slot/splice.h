@@ -80,6 +80,10 @@ enum { ESPER_SPLICE_UNFIT = -2 };
 int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels);
 int64_t esper_splice_count_gate(esper_topology topology, int channels);
 
+/* FLOPs that a seed of the blueprint, or with NULL a gate network, would add to a sample's in each slot; 0 where it is unfit. */
+esper_status esper_splice_count_flops(const esper_host *host, const esper_slots *slots,
+                                      const esper_blueprint *blueprint, double flops_out[ESPER_MAX_SLOTS]);
+
 /* Raises the regions of a slab's description to what every blueprint (bits 1u << index) needs in each slot, its gate network
  * and a probe included. Blueprints that are unfit for a slot are passed over there. */
 esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints,

@@ -28,9 +28,9 @@
 
 #define ESPER_EVENT_VERSION 1
 
-/* 4 is 3 without the table `events`, which nobody filled; 5 is 4 with the column `gain` of `rewards`. Older stores are read, and
- * gone on with (store_sql.c). */
-#define ESPER_STORE_VERSION        5
+/* 4 is 3 without the table `events`, which nobody filled; 5 is 4 with the column `gain` of `rewards`; 6 is 5 with the table
+ * `parts`. Older stores are read, and gone on with (store_sql.c). */
+#define ESPER_STORE_VERSION        6
 #define ESPER_STORE_VERSION_OLDEST 3
 
 #define ESPER_FACT_TABLE_LIST(FACT) \
@@ -46,7 +46,8 @@
     FACT(ATTRIBUTION, attribution, attributions, NULL, MANY, UNDONE, "what a seed, or a pair, is worth") \
     FACT(REWARD, reward, rewards, NULL, MANY, UNDONE, "what a decided epoch was worth, part by part") \
     FACT(EPISODE, episode, episodes, NULL, KEPT, STANDS, "a learner played an episode to its end") \
-    FACT(UPDATE, update, updates, NULL, KEPT, STANDS, "a learner's policy was updated")
+    FACT(UPDATE, update, updates, NULL, KEPT, STANDS, "a learner's policy was updated") \
+    FACT(PART, part, parts, NULL, KEPT, STANDS, "a part of the network as its host was built: a block, or a slot")
 
 /* Those without a table of their own. The first two are the row of a run in `runs`. */
 #define ESPER_FACT_OTHER_LIST(FACT)                                                                         \
@@ -306,6 +307,19 @@
     F(e, ROW, REAL, 0, seconds, "wall clock of the round") \
     F(e, ROW, TEXT, 64, health, "fine, degraded or halted, and what was not finite")
 
+/* ---- what there is to draw. Told once, before anything else; a run that was begun by an earlier version tells it when it is
+ *      resumed. ---- */
+
+#define ESPER_FACT_PART_FIELDS(F, e)                                                                 \
+    F(e, ROW, INT, 0, number, "its place in the order of execution, from 0")                         \
+    F(e, ROW, TEXT, 8, what, "block or slot")                                                        \
+    F(e, ROW, TEXT, 80, name,                                                                        \
+      "a slot's, such as r0c1; of a block, how the names of its parameters begin, or its operation") \
+    F(e, ROW, REAL, 0, position, "of a slot along the host, 0 to 1; NULL: a block")                  \
+    F(e, ROW, INT, 0, channels, "of what leaves it")                                                 \
+    F(e, ROW, TEXT, 32, shape, "of what leaves it, for one sample, such as 64x16x16")                \
+    F(e, ROW, INT, 0, params, "of a block; NULL: a slot")
+
 /* ---- what the store adds: columns of `runs` that it fills itself, its losses, and the view `seeds`, the lineage with a row for
  *      each seed whose germination stands ---- */
 
@@ -351,7 +365,7 @@
 
 #define ESPER_FACT_LOG_HEAD_FIELDS(F, e)                                                                     \
     F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, task, "name of the task")                                          \
-    F(e, LOG, CODE, topology, topology, "what kind of network it grows: `cnn` or `transformer`")             \
+    F(e, LOG, CODE, topology, topology, "what kind of network it grows: `cnn`, `transformer` or `mlp`")             \
     F(e, LOG, U64, 0, seed, "seed of all random numbers")                                                    \
     F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set")                                 \
     F(e, LOG, INT, 0, ranks, "processes that computed it: sums of another number differ in their last bits") \

@@ -12,7 +12,7 @@
 #include "telemetry/fact.h"
 
 /* Room for any event with some to spare: the longest carries a configuration of a few thousand characters. */
-enum { LINE_BYTES = 65536, SCAN_BYTES = 4096 };
+enum { LINE_BYTES = 65536, SCAN_BYTES = 16384 };
 
 typedef struct jsonl_sink {
     int      fd;
@@ -70,6 +70,8 @@ static void jsonl_take(void *handle, const esper_fact *facts, int n)
         }
         sink->line[json.used] = '\n';
         write_line(sink, sink->line, json.used + 1);
+        if (facts[i].kind == ESPER_FACT_CHECKPOINT_SAVED && sink->is_plain && fdatasync(sink->fd) != 0)
+            drop(sink, errno); /* what led to a checkpoint that outlasts a loss of power does, too */
     }
 }
 
@@ -98,26 +100,31 @@ static esper_status jsonl_close(void *handle)
 
 static const esper_sink_ops jsonl_ops = {.name = "jsonl", .take = jsonl_take, .close = jsonl_close};
 
-/* The offset behind the last line end at or before `end`; -1 when the file cannot be read. */
-static off_t end_of_lines(int fd, off_t end)
+/* The offset behind the last of the whole lines at the beginning of the file; -1 when it cannot be read. When the power fails, what
+ * was written but not synced may be there in part, with zeros for the rest. */
+static off_t end_of_lines(int fd)
 {
-    char part[SCAN_BYTES];
+    char part[SCAN_BYTES], last = '\n';
+    off_t at = 0, end = 0;
 
-    while (end > 0) {
-        size_t n = end < SCAN_BYTES ? (size_t)end : SCAN_BYTES;
-        off_t start = end - (off_t)n;
-        ssize_t got = pread(fd, part, n, start);
+    for (;;) {
+        ssize_t n = pread(fd, part, sizeof(part), at);
 
-        if (got < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR)
             continue;
-        if (got != (ssize_t)n)
-            return -1;
-        for (size_t i = n; i > 0; i--)
-            if (part[i - 1] == '\n')
-                return start + (off_t)i;
-        end = start;
+        if (n <= 0)
+            return n < 0 ? -1 : end;
+        for (ssize_t i = 0; i < n; i++) {
+            bool begins = last == '\n', ends = part[i] == '\n';
+
+            if ((begins && part[i] != '{') || (ends && last != '}') || (!ends && (unsigned char)part[i] < ' '))
+                return end;
+            if (ends)
+                end = at + i + 1;
+            last = part[i];
+        }
+        at += n;
     }
-    return 0;
 }
 
 /* Leaves the file with whole lines only. */
@@ -133,7 +140,7 @@ static esper_status open_file(jsonl_sink *sink, bool append)
     sink->is_plain = S_ISREG(info.st_mode);
     if (!sink->is_plain)
         return ESPER_OK;
-    end = end_of_lines(sink->fd, info.st_size);
+    end = end_of_lines(sink->fd);
     if (end < 0 || (end != info.st_size && ftruncate(sink->fd, end) != 0))
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be appended to: %s", sink->path, strerror(errno));
     return ESPER_OK;

@@ -101,6 +101,17 @@ typedef struct esper_store_column {
 const char               *esper_store_table(esper_store_kind kind); /* "gate_checks" */
 const esper_store_column *esper_store_columns(esper_store_kind kind, int *n_columns_out);
 
+/* Columns of the tables and views that are no records; offsets are in esper_store_run and esper_store_seed. */
+typedef enum esper_store_part {
+    ESPER_STORE_PART_RUN_OWN,
+    ESPER_STORE_PART_RUN_BEGIN,
+    ESPER_STORE_PART_RUN_END,
+    ESPER_STORE_PART_SEED,
+    ESPER_STORE_PART_COMMON, /* what a record begins with, but for nonfinite, which comes after them; in esper_store_record */
+} esper_store_part;
+
+const esper_store_column *esper_store_part_columns(esper_store_part part, int *n_columns_out);
+
 /* ================================================================================================ writing */
 
 typedef struct esper_store esper_store;
@@ -190,6 +201,9 @@ typedef struct esper_store_cursor esper_store_cursor;
 esper_status esper_store_reader_open(const char *path, esper_store_reader **reader_out);
 void         esper_store_reader_close(esper_store_reader *reader);
 
+/* The same without looking through the file first, for who reads a little of many: damage shows where it is read. */
+esper_status esper_store_reader_glance(const char *path, esper_store_reader **reader_out);
+
 #define ESPER_STORE_ANY (-1)
 
 /* Which rows. Set all: {.run = 1, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY}. */
@@ -198,6 +212,7 @@ typedef struct esper_store_filter {
     int64_t seed;     /* for tables with a seed */
     int64_t gate;     /* for gate_checks: the seq of the evaluation */
     bool    standing; /* leave out what a later rollback has undone */
+    int64_t since;    /* from this seq on: for those who have read the rows before it already */
 } esper_store_filter;
 
 /* Rows in the order of seq; runs by id; seeds by run and number (run ESPER_STORE_ANY: of all). E_ARG: that table has no such
@@ -213,6 +228,10 @@ esper_status esper_store_next(esper_store_cursor *cursor, esper_store_record *re
 esper_status esper_store_next_run(esper_store_cursor *cursor, esper_store_run *run_out, bool *found_out);
 esper_status esper_store_next_seed(esper_store_cursor *cursor, esper_store_seed *seed_out, bool *found_out);
 void         esper_store_cursor_close(esper_store_cursor *cursor);
+
+/* The largest seq of a run in a table, or in all of them (kind ESPER_STORE_N_KINDS); -1: it has no rows there. Rows are committed in
+ * the order of seq, so all up to it that were not dropped are there to be read. */
+esper_status esper_store_last_seq(esper_store_reader *reader, esper_store_kind kind, int64_t run, int64_t *seq_out);
 
 /* The newest run that is this to that parent; relation NULL: the newest of all. */
 esper_status esper_store_find_run(esper_store_reader *reader, int64_t parent, const char *relation,

@@ -39,7 +39,7 @@ void esper_store_reader_close(esper_store_reader *reader)
     esper_mem_free(reader);
 }
 
-esper_status esper_store_reader_open(const char *path, esper_store_reader **reader_out)
+static esper_status open_reader(const char *path, bool glance, esper_store_reader **reader_out)
 {
     esper_store_reader *reader = esper_mem_alloc(sizeof(*reader));
     esper_status status;
@@ -47,7 +47,7 @@ esper_status esper_store_reader_open(const char *path, esper_store_reader **read
     if (reader == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", path);
     reader->path = esper_mem_strdup(path);
-    status = reader->path != NULL ? esper_store_sql_attach(path, PATIENCE_MS, &reader->db)
+    status = reader->path != NULL ? esper_store_sql_attach(path, PATIENCE_MS, glance, &reader->db)
                                   : ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", path);
     if (status != ESPER_OK) {
         esper_store_reader_close(reader);
@@ -55,6 +55,16 @@ esper_status esper_store_reader_open(const char *path, esper_store_reader **read
     }
     *reader_out = reader;
     return ESPER_OK;
+}
+
+esper_status esper_store_reader_open(const char *path, esper_store_reader **reader_out)
+{
+    return open_reader(path, false, reader_out);
+}
+
+esper_status esper_store_reader_glance(const char *path, esper_store_reader **reader_out)
+{
+    return open_reader(path, true, reader_out);
 }
 
 /* ------------------------------------------------------------------------------------------------ cursors */
@@ -124,6 +134,8 @@ esper_status esper_store_read(esper_store_reader *reader, esper_store_kind kind,
                          (long long)filter->run);
     ESPER_TRY(add_condition(&from, kind, "seed", filter->seed));
     ESPER_TRY(add_condition(&from, kind, "gate", filter->gate));
+    if (filter->since > 0)
+        esper_store_text_add(&from, " AND seq >= %lld", (long long)filter->since);
     esper_store_text_add(&from, " ORDER BY seq");
     return open_cursor(reader, &wanted, from.text, cursor_out);
 }
@@ -192,6 +204,23 @@ esper_status esper_store_next_seed(esper_store_cursor *cursor, esper_store_seed 
 }
 
 /* ------------------------------------------------------------------------------------------------ single answers */
+
+esper_status esper_store_last_seq(esper_store_reader *reader, esper_store_kind kind, int64_t run, int64_t *seq_out)
+{
+    bool all = kind == ESPER_STORE_N_KINDS;
+    int64_t last = -1;
+
+    for (esper_store_kind k = all ? 0 : kind; k < (all ? ESPER_STORE_N_KINDS : kind + 1); k++) {
+        esper_store_text sql = {.used = 0};
+        int64_t seq = -1;
+
+        esper_store_text_add(&sql, "SELECT max(seq) FROM %s WHERE run = %lld", esper_store_table(k), (long long)run);
+        ESPER_TRY(esper_store_sql_ask(reader->db, reader->path, sql.text, NULL, &seq));
+        last = seq > last ? seq : last;
+    }
+    *seq_out = last;
+    return ESPER_OK;
+}
 
 esper_status esper_store_find_run(esper_store_reader *reader, int64_t parent, const char *relation,
                                   esper_store_run *run_out, bool *found_out)

@@ -18,6 +18,9 @@
 /* Says in the file's header whose database this is: "Espr". */
 enum { APPLICATION_ID = 0x45737072 };
 
+/* Since when there is a column `gain` of `rewards`, and the table `parts`. */
+enum { GAIN_VERSION = 5, PARTS_VERSION = 6 };
+
 /* Looking through all pages of a store takes some milliseconds for each megabyte; a larger one is taken at its word until a
  * page turns out bad. */
 enum { LOOK_THROUGH_BYTES = 64 << 20 };
@@ -162,12 +165,14 @@ static esper_status look_through(sqlite3 *db, const char *path)
 }
 
 /* A table that is not what we think fails where rows are written; a view only where somebody reads it. */
-static esper_status try_views(sqlite3 *db, const char *path)
+static esper_status try_views(sqlite3 *db, const char *path, int64_t version)
 {
     sqlite3_stmt *statement;
     esper_store_text sql = {.used = 0};
 
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
+        if (kind == ESPER_STORE_PART && version < PARTS_VERSION)
+            continue;
         sql.used = 0;
         esper_store_text_add(&sql, "SELECT * FROM %s%s", esper_store_table(kind),
                              esper_store_is_undone(kind) ? "_standing" : "");
@@ -179,8 +184,7 @@ static esper_status try_views(sqlite3 *db, const char *path)
     return ESPER_OK;
 }
 
-/* What the file is: ours, of a version that we know, or empty, which is version 0; anything else is refused. */
-static esper_status check_schema(sqlite3 *db, const char *path, int64_t *version_out)
+static esper_status check_version(sqlite3 *db, const char *path, int64_t *version_out)
 {
     int64_t application = 0, version = 0, n_objects = 0;
 
@@ -199,16 +203,45 @@ static esper_status check_schema(sqlite3 *db, const char *path, int64_t *version
             "%s: is a store of schema version %lld, and this program writes and reads versions %d to %d: use the "
             "program that wrote it, or move the file away, and a new one will be made",
             path, (long long)version, ESPER_STORE_VERSION_OLDEST, ESPER_STORE_VERSION);
-    ESPER_TRY(try_views(db, path));
+    return ESPER_OK;
+}
+
+/* What the file is: ours, of a version that we know, or empty, which is version 0; anything else is refused. */
+static esper_status check_schema(sqlite3 *db, const char *path, int64_t *version_out)
+{
+    int64_t version = 0;
+
+    ESPER_TRY(check_version(db, path, &version));
+    *version_out = version;
+    if (version == 0)
+        return ESPER_OK;
+    ESPER_TRY(try_views(db, path, version));
     return look_through(db, path);
 }
 
-static esper_status create_schema(sqlite3 *db, const char *path)
+static esper_status create_table(sqlite3 *db, const char *path, esper_store_kind kind, bool temporary)
+{
+    esper_store_text sql = {.used = 0};
+    int n;
+    const esper_store_column *columns = esper_store_columns(kind, &n);
+
+    esper_store_text_add(&sql,
+                         "CREATE %sTABLE %s (run INTEGER NOT NULL REFERENCES runs (id), seq INTEGER NOT NULL, "
+                         "time REAL NOT NULL, epoch INTEGER, step INTEGER, nonfinite TEXT",
+                         temporary ? "TEMP " : "", esper_store_table(kind));
+    declare(&sql, columns, n);
+    esper_store_text_add(&sql, ", PRIMARY KEY (run, seq)) WITHOUT ROWID");
+    return esper_store_sql_execute(db, path, sql.text);
+}
+
+static esper_status create_schema(sqlite3 *db, const char *path, int64_t version)
 {
     esper_store_text sql = {.used = 0};
     const esper_store_column *columns;
     int n;
 
+    assert(version == 0);
+    (void)version;
     esper_store_text_add(&sql, "CREATE TABLE runs (id INTEGER PRIMARY KEY");
     for (esper_store_part part = ESPER_STORE_PART_RUN_OWN; part <= ESPER_STORE_PART_RUN_END; part++) {
         bool first = part == ESPER_STORE_PART_RUN_OWN; /* id is declared already */
@@ -219,17 +252,8 @@ static esper_status create_schema(sqlite3 *db, const char *path)
     esper_store_text_add(&sql, ", nonfinite TEXT, config TEXT)");
     ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
     ESPER_TRY(esper_store_sql_execute(db, path, drops_sql));
-    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
-        sql.used = 0;
-        esper_store_text_add(&sql,
-                             "CREATE TABLE %s (run INTEGER NOT NULL REFERENCES runs (id), seq INTEGER NOT NULL, "
-                             "time REAL NOT NULL, epoch INTEGER, step INTEGER, nonfinite TEXT",
-                             esper_store_table(kind));
-        columns = esper_store_columns(kind, &n);
-        declare(&sql, columns, n);
-        esper_store_text_add(&sql, ", PRIMARY KEY (run, seq)) WITHOUT ROWID");
-        ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
-    }
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
+        ESPER_TRY(create_table(db, path, kind, false));
     /* A row is undone when the run later went back to a snapshot from before it. Snapshots are taken between a decision and the
      * next step, so what happened at the snapshot's own step stands. What the governor did, and faults on purpose, stand
      * always: a rollback does not undo the reason for it. */
@@ -252,28 +276,36 @@ static esper_status create_schema(sqlite3 *db, const char *path)
     return esper_store_sql_execute(db, path, sql.text);
 }
 
-/* What versions before 5 lack. Their view rewards_standing has every column that its table has. */
-static esper_status mend_schema(sqlite3 *db, const char *path)
+/* What earlier versions lack. Their view rewards_standing has every column that its table has. */
+static esper_status mend_schema(sqlite3 *db, const char *path, int64_t version)
 {
     esper_store_text sql = {.used = 0};
 
-    esper_store_text_add(&sql, "ALTER TABLE rewards ADD COLUMN gain REAL; PRAGMA user_version = %d",
-                         ESPER_STORE_VERSION);
+    if (version < GAIN_VERSION)
+        ESPER_TRY(esper_store_sql_execute(db, path, "ALTER TABLE rewards ADD COLUMN gain REAL"));
+    if (version < PARTS_VERSION)
+        ESPER_TRY(create_table(db, path, ESPER_STORE_PART, false));
+    esper_store_text_add(&sql, "PRAGMA user_version = %d", ESPER_STORE_VERSION);
     return esper_store_sql_execute(db, path, sql.text);
 }
 
-/* The same for who only reads: the table and its view, as this connection sees them. */
-static esper_status mend_sight(sqlite3 *db, const char *path)
+/* The same for who only reads: tables and views as this connection sees them. */
+static esper_status mend_sight(sqlite3 *db, const char *path, int64_t version)
 {
-    return esper_store_sql_execute(
-        db, path,
-        "PRAGMA query_only = OFF; CREATE TEMP VIEW rewards AS SELECT *, NULL AS gain FROM main.rewards; "
-        "CREATE TEMP VIEW rewards_standing AS SELECT *, NULL AS gain FROM main.rewards_standing; "
-        "PRAGMA query_only = ON");
+    ESPER_TRY(esper_store_sql_execute(db, path, "PRAGMA query_only = OFF"));
+    if (version < GAIN_VERSION)
+        ESPER_TRY(esper_store_sql_execute(
+            db, path,
+            "CREATE TEMP VIEW rewards AS SELECT *, NULL AS gain FROM main.rewards; "
+            "CREATE TEMP VIEW rewards_standing AS SELECT *, NULL AS gain FROM main.rewards_standing"));
+    if (version < PARTS_VERSION)
+        ESPER_TRY(create_table(db, path, ESPER_STORE_PART, true));
+    return esper_store_sql_execute(db, path, "PRAGMA query_only = ON");
 }
 
 /* Readers and the writer do not wait for each other. SQLite does not use its patience for this one switch, so we do. Where
- * the file system cannot have it, the store works without. */
+ * the file system cannot have it, the store works without. What is committed is synced: a checkpoint waits for its rows, and must not
+ * outlast them. */
 static esper_status switch_to_wal(sqlite3 *db, const char *path, int patience_ms)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -286,7 +318,7 @@ static esper_status switch_to_wal(sqlite3 *db, const char *path, int patience_ms
         nanosleep(&pause, NULL);
     }
     ESPER_STORE_SQL(db, path, code);
-    return esper_store_sql_execute(db, path, "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON");
+    return esper_store_sql_execute(db, path, "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
 }
 
 /* A handle comes even from a failure, and knows why. */
@@ -321,7 +353,7 @@ esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 *
         if (status == ESPER_OK)
             status = check_schema(db, path, &version);
         if (status == ESPER_OK && version < ESPER_STORE_VERSION)
-            status = (version == 0 ? create_schema : mend_schema)(db, path);
+            status = (version == 0 ? create_schema : mend_schema)(db, path, version);
         if (status == ESPER_OK)
             status = esper_store_sql_execute(db, path, "COMMIT");
     }
@@ -360,14 +392,45 @@ static esper_status attach_immutable(const char *path, int patience_ms, sqlite3 
     return status;
 }
 
-esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out)
+/* Whether a writer has left anything beside the file, or is at work; readers leave an empty one behind, which says nothing. */
+static bool has_wal(const char *path)
+{
+    struct stat info;
+    char wal[4096];
+
+    return snprintf(wal, sizeof(wal), "%s-wal", path) >= (int)sizeof(wal) ||
+           (stat(wal, &info) == 0 && info.st_size > 0);
+}
+
+esper_status esper_store_sql_glance(const char *path, sqlite3 **db_out)
+{
+    sqlite3 *db = NULL;
+    int64_t version = 0;
+    esper_status status;
+
+    if (has_wal(path))
+        ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE, 0, &db));
+    else
+        ESPER_TRY(attach_immutable(path, 0, &db));
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* what a run left stays as it is */
+    sqlite3_exec(db, "PRAGMA query_only = ON", NULL, NULL, NULL);
+    status = check_version(db, path, &version);
+    if (status == ESPER_OK && version == 0)
+        status = ESPER_FAIL(ESPER_E_FORMAT, "%s: is empty: no run was stored in it", path);
+    if (status != ESPER_OK) {
+        sqlite3_close(db);
+        return status;
+    }
+    *db_out = db;
+    return ESPER_OK;
+}
+
+esper_status esper_store_sql_attach(const char *path, int patience_ms, bool glance, sqlite3 **db_out)
 {
     struct stat info;
     sqlite3 *db = NULL;
     esper_status status;
     int64_t version = 0;
-    bool has_wal;
-    char wal[4096];
     int code;
 
     if (stat(path, &info) != 0)
@@ -378,17 +441,15 @@ esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 *
     ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE, patience_ms, &db));
     sqlite3_exec(db, "PRAGMA query_only = ON", NULL, NULL, NULL);
     code = sqlite3_exec(db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL) & 0xff;
-    has_wal = snprintf(wal, sizeof(wal), "%s-wal", path) >= (int)sizeof(wal) ||
-              (stat(wal, &info) == 0 && info.st_size > 0); /* readers leave an empty one behind, which says nothing */
-    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY) && !has_wal) {
+    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY) && !has_wal(path)) {
         sqlite3_close(db);
         ESPER_TRY(attach_immutable(path, patience_ms, &db));
     }
-    status = check_schema(db, path, &version);
+    status = (glance ? check_version : check_schema)(db, path, &version);
     if (status == ESPER_OK && version == 0)
         status = ESPER_FAIL(ESPER_E_FORMAT, "%s: is empty: no run was stored in it", path);
     if (status == ESPER_OK && version < ESPER_STORE_VERSION)
-        status = mend_sight(db, path);
+        status = mend_sight(db, path, version);
     if (status != ESPER_OK) {
         sqlite3_close(db);
         return status;

@@ -19,7 +19,13 @@ esper_status esper_store_sql_fail(sqlite3 *db, int code, const char *path);
 
 /* Opens a store to write, creating it where there is none, or to read one. The schema is one that this version knows. */
 esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out);
-esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out);
+esper_status esper_store_sql_attach(const char *path, int patience_ms, bool glance,
+                                    sqlite3 **db_out); /* glance: its version alone */
+
+/* Opens one of many stores to look at: all that is checked is whose it is and its version. Nothing is written, no lock is taken
+ * that a writer waits for, and nothing is left behind: a store that nobody writes is read as a file that does not change. If it
+ * does, what is read may be wrong, and a failure may be none: look again. */
+esper_status esper_store_sql_glance(const char *path, sqlite3 **db_out);
 
 esper_status esper_store_sql_execute(sqlite3 *db, const char *path, const char *sql);
 
@@ -36,17 +42,6 @@ void esper_store_text_add(esper_store_text *sql, const char *format, ...) __attr
 
 /* "a, b, c" of a list of columns. */
 void esper_store_text_columns(esper_store_text *sql, const esper_store_column *columns, int n);
-
-/* Columns of the tables and views that are no records; offsets are in esper_store_run and esper_store_seed. */
-typedef enum esper_store_part {
-    ESPER_STORE_PART_RUN_OWN,
-    ESPER_STORE_PART_RUN_BEGIN,
-    ESPER_STORE_PART_RUN_END,
-    ESPER_STORE_PART_SEED,
-    ESPER_STORE_PART_COMMON, /* what a record begins with, but for nonfinite, which comes after them; in esper_store_record */
-} esper_store_part;
-
-const esper_store_column *esper_store_part_columns(esper_store_part part, int *n_columns_out);
 
 bool esper_store_is_kept(esper_store_kind kind);   /* its priority */
 bool esper_store_is_undone(esper_store_kind kind); /* its fate */

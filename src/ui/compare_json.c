@@ -99,7 +99,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     put_text(&json, "tested", result->tested);
     put_text(&json, "plant", run->plant);
     if (run->size > 0)
-        put_int(&json, esper_compare_size_key(compare->task), run->size);
+        put_int(&json, esper_compare_size_key(compare->task, &compare->config), run->size);
     esper_compare_name(compare, run->same_as >= 0 ? &compare->runs[run->same_as] : run, name);
     put_text(&json, "run", name);
     put_object(&json, page);

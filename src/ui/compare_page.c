@@ -26,11 +26,55 @@ static const esper_compare_line *reference(const esper_compare *compare)
 static void write_mean(esper_page *page, const esper_compare_spread *spread, int decimals, const char *unit)
 {
     double margin = esper_compare_margin(spread);
+    double low = spread->min >= 0.0 ? fmax(spread->mean - margin, 0.0)
+                                    : spread->mean - margin; /* no network has -5 parameters */
 
     esper_html(page, "%.*f%s", decimals, known(spread->mean), spread->n > 0 ? unit : "");
     if (!isnan(margin))
-        esper_html(page, " <span class=\"soft\">(%.*f to %.*f)</span>", decimals, spread->mean - margin, decimals,
-                   spread->mean + margin);
+        esper_html(page, " <span class=\"soft\">(%.*f to %.*f)</span>", decimals, low, decimals, spread->mean + margin);
+}
+
+/* Who is better, by how much, and whether that is certain: the line that others are held against, and the best of those. */
+static void write_verdict(const esper_compare *compare, esper_page *page)
+{
+    static const double least = 0.005; /* points: less is not to be seen in two decimals */
+    double best_mean = -(double)INFINITY, margin;
+    esper_compare_pair pair, rival;
+    int best = -1;
+
+    for (int line = 0; line < compare->n_lines; line++) {
+        esper_compare_summary summary;
+
+        esper_compare_summarise(compare, line, &summary);
+        if (summary.acc.n > 0 && summary.acc.mean > best_mean && esper_compare_pair_up(compare, line, &pair) &&
+            pair.acc.n > 0) {
+            best_mean = summary.acc.mean;
+            best = line;
+            rival = pair;
+        }
+    }
+    if (best < 0)
+        return;
+    margin = esper_compare_margin(&rival.acc);
+    if (fabs(rival.acc.mean) < least) {
+        esper_html(page, "<p class=\"lead\"><b>%s and %s, its best rival, are equally accurate</b> on %s.</p>\n",
+                   reference(compare)->name, compare->lines[best].name,
+                   rival.acc.n == 1 ? "one seed" : "the same seeds");
+        return;
+    }
+    esper_html(page,
+               "<p class=\"lead\"><b>%s is %s than %s, its best rival, by %.2f points of test accuracy</b> on %s: ",
+               reference(compare)->name, rival.acc.mean < 0.0 ? "worse" : "better", compare->lines[best].name,
+               fabs(rival.acc.mean), rival.acc.n == 1 ? "one seed" : "the same seeds");
+    if (isnan(margin))
+        esper_html(page, "whether that is more than chance a single seed cannot tell.");
+    else if (fabs(rival.acc.mean) > margin)
+        esper_html(page, "that is certain, as far as %d seeds tell (95 %%: %+.2f to %+.2f).", rival.acc.n,
+                   rival.acc.mean - margin, rival.acc.mean + margin);
+    else
+        esper_html(page, "that is not certain, chance could have done it over %d seeds (95 %%: %+.2f to %+.2f).",
+                   rival.acc.n, rival.acc.mean - margin, rival.acc.mean + margin);
+    esper_html(page, "</p>\n");
 }
 
 /* What the line that others are held against came to, and which of them it beats or loses to. */
@@ -71,7 +115,7 @@ static void write_facts(const esper_compare *compare, const char *dir, esper_pag
     esper_report_fact(page, "Task", compare->task->name);
     snprintf(text, sizeof(text), "%d from %" PRIu64, compare->n_seeds, compare->config.seed);
     esper_report_fact(page, "Seeds", text);
-    esper_report_fact(page, "Training FLOPs", esper_compare_budget(compare, text));
+    esper_report_fact(page, "Length", esper_compare_budget(compare, text));
     esper_report_fact(page, "Gates", esper_config_gates_name(compare->config.gates));
     esper_report_fact(page, "Reward", esper_compare_reward(compare, text));
     esper_report_fact(page, "Held against", reference(compare)->name);
@@ -108,7 +152,9 @@ static void write_summary(const esper_compare *compare, esper_page *page)
     char flops[ESPER_TEXT_CHARS], training[ESPER_TEXT_CHARS], seconds[ESPER_TEXT_CHARS];
     esper_compare_summary summary;
 
-    esper_html_table(page, "summary", "At equal training FLOPs", columns);
+    esper_html_table(
+        page, "summary",
+        compare->config.length == ESPER_CONFIG_LENGTH_EPOCHS ? "At equal epochs" : "At equal training FLOPs", columns);
     for (int line = 0; line < compare->n_lines; line++) {
         esper_compare_summarise(compare, line, &summary);
         begin_row(compare, line, page);
@@ -245,6 +291,7 @@ void esper_compare_report(const esper_compare *compare, const char *dir, esper_p
 
     snprintf(title, sizeof(title), "%s: %d ways compared", compare->task->name, compare->n_lines);
     esper_report_begin(page, title, esper_compare_plot_style);
+    write_verdict(compare, page);
     write_lead(compare, page);
     write_facts(compare, dir, page);
     esper_html(page, "<nav aria-label=\"Sections\"><a href=\"#front\">Front</a><a href=\"#result\">Result</a>"

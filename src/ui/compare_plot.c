@@ -10,7 +10,7 @@
 #include "ui/report_chart.h"
 #include "ui/report_html.h"
 
-enum { RIGHT = 24, TOP = 12, HEIGHT = 400, FOOT = 44, LABEL_CHAR = 7, LABEL_HIGH = 13 };
+enum { RIGHT = 24, TOP = 12, HEIGHT = 330, FOOT = 44, LABEL_CHAR = 7, LABEL_HIGH = 13 };
 
 const char esper_compare_plot_style[] =
     ".c0{--c:var(--grown)}.c1{--c:var(--static)}.c2{--c:var(--fossilized)}.c3{--c:var(--holding)}"
@@ -91,7 +91,7 @@ static void measure(plot *self)
         (esper_plot){.left = ESPER_PLOT_LEFT, .right = ESPER_PLOT_WIDTH - RIGHT, .top = TOP, .bottom = TOP + HEIGHT};
     if (self->n == 0)
         return;
-    self->at.x = esper_scale_round(fmax(self->low_x, 0.0), self->high_x, 8, true);
+    self->at.x = esper_scale_round(fmax(self->low_x, 0.0), self->high_x, 5, true);
     self->at.y = esper_scale_round(self->low_y, self->high_y, 8, false);
 }
 
@@ -158,7 +158,7 @@ static void write_mean(const plot *self, int line, esper_page *page)
     snprintf(span, sizeof(span), "span c%d", line % N_COLOURS);
     esper_svg_segment(page, span, x, esper_plot_y(&self->at, summary->acc.mean - acc), x,
                       esper_plot_y(&self->at, summary->acc.mean + acc));
-    esper_svg_segment(page, span, esper_plot_x(&self->at, summary->params.mean - params), y,
+    esper_svg_segment(page, span, esper_plot_x(&self->at, fmax(summary->params.mean - params, 0.0)), y,
                       esper_plot_x(&self->at, summary->params.mean + params), y);
     begin_mark(page, "mean", line, x, y);
     esper_html(page, "<title>%s, mean of %d: %.2f %%, %.0f parameters%s</title></path>\n",

@@ -312,8 +312,8 @@ static void write_choices(const esper_compare *compare, esper_compare_format for
                    run->result.tested[0] != '\0' ? run->result.tested : "the static host");
         else if (line->kind == ESPER_COMPARE_EQUAL)
             remark(&all, "%s, seed %" PRIu64 ": %s %d, %s parameters (%s ended with %s)", line->name, seed,
-                   esper_compare_size_key(compare->task), run->size, esper_text_count(run->size_params, params),
-                   compare->lines[line->of].name,
+                   esper_compare_size_key(compare->task, &compare->config), run->size,
+                   esper_text_count(run->size_params, params), compare->lines[line->of].name,
                    esper_text_count(esper_compare_find(compare, line->of, run->seed)->result.params, wanted));
         else if (run->plant[0] == '\0')
             remark(&all,
@@ -349,14 +349,14 @@ const char *esper_compare_budget(const esper_compare *compare, char text[ESPER_C
     const esper_config *config = &compare->config;
     char flops[ESPER_TEXT_CHARS];
 
-    if (config->length == ESPER_CONFIG_LENGTH_FLOPS && config->flops > 0.0)
+    if (config->length == ESPER_CONFIG_LENGTH_EPOCHS)
+        snprintf(text, ESPER_COMPARE_BUDGET_CHARS, "%d epoch%s for each", config->epochs,
+                 config->epochs == 1 ? "" : "s");
+    else if (config->flops > 0.0)
         snprintf(text, ESPER_COMPARE_BUDGET_CHARS, "%s for each", esper_text_flops(config->flops, flops));
-    else if (config->length == ESPER_CONFIG_LENGTH_FLOPS || compare->grown < 0)
+    else
         snprintf(text, ESPER_COMPARE_BUDGET_CHARS, "%s for each, what %d epoch%s of the host cost",
                  esper_text_flops(compare->flops, flops), config->epochs, config->epochs == 1 ? "" : "s");
-    else
-        snprintf(text, ESPER_COMPARE_BUDGET_CHARS, "those of %s in %d epoch%s on the same seed",
-                 compare->lines[compare->grown].name, config->epochs, config->epochs == 1 ? "" : "s");
     return text;
 }
 
@@ -370,7 +370,9 @@ void esper_compare_write(const esper_compare *compare, esper_compare_style style
     esper_page_print(page, "%s%s: %d seed%s from %" PRIu64 ", gates %s for all\n",
                      format == ESPER_COMPARE_MARKDOWN ? "### " : "", compare->task->name, compare->n_seeds,
                      compare->n_seeds == 1 ? "" : "s", config->seed, esper_config_gates_name(config->gates));
-    esper_page_print(page, "\nAt equal training FLOPs, %s:\n%s", esper_compare_budget(compare, budget), gap);
+    esper_page_print(page, "\nAt equal %s, %s:\n%s",
+                     config->length == ESPER_CONFIG_LENGTH_EPOCHS ? "epochs" : "training FLOPs",
+                     esper_compare_budget(compare, budget), gap);
     write_table(compare, style, page);
     write_pairs(compare, style, page);
     write_bad(compare, format, page);

@@ -105,6 +105,7 @@ static void begin(void *context, const esper_run_view *run)
     esper_grow_observer *watch = context;
     esper_growth_view view = view_of(watch, run);
 
+    esper_grow_view_network(&watch->view, &run->network->engine->plain);
     esper_banner_print(run, watch->view.live.stream);
     fflush(watch->view.live.stream);
     view.doing = "starting";

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "ui/grow_words.h"
+#include "ui/spark.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
 
@@ -20,6 +21,7 @@ enum {
     LEAST_FOLD = 40,
     LEAST_ROOM = 39, /* of a window for the block: 40 columns, and 7 lines, of which the block takes 6 */
     LEAST_ROWS = 7,
+    NETWORK_LINES = 3, /* stream, names, curve */
 };
 
 /* Where the cells of a slot's line begin. */
@@ -184,20 +186,6 @@ static void draw_titles(esper_line *line)
     esper_line_colour(line, "0");
 }
 
-/* Others are faint: there is nothing to see. */
-static const char *const colours[] = {[ESPER_STAGE_GERMINATED] = "33",                                /* yellow */
-                                      [ESPER_STAGE_TRAINING] = "33",   [ESPER_STAGE_BLENDING] = "36", /* cyan */
-                                      [ESPER_STAGE_HOLDING] = "35",                                   /* magenta */
-                                      [ESPER_STAGE_FOSSILIZED] = "32",                                /* green */
-                                      [ESPER_STAGE_PRUNED] = "31"};                                   /* red */
-
-static const char *colour_of(int stage)
-{
-    bool known = stage >= 0 && (size_t)stage < sizeof(colours) / sizeof(colours[0]) && colours[stage] != NULL;
-
-    return known ? colours[stage] : "2";
-}
-
 /* How the network depends on a seed, with bounds where there is room; or, while it trains aside, what it would add. */
 static void draw_merit(const esper_growth_slot *slot, esper_line *line)
 {
@@ -250,7 +238,7 @@ static void draw_slot(const esper_growth_slot *growth, esper_line *line)
     esper_line_tab(line, layout_of(line)->blueprint);
     esper_line_put(line, "%s", slot->blueprint[0] != '\0' ? slot->blueprint : "-");
     esper_line_tab(line, layout_of(line)->stage);
-    esper_line_colour(line, colour_of(slot->stage));
+    esper_line_colour(line, esper_drawing_colour(slot->stage));
     esper_line_put(line, "%s", slot->stage == ESPER_STAGE_DORMANT ? "empty" : stage != NULL ? stage : "?");
     esper_line_colour(line, "0");
     if (esper_stage_has_seed(slot->stage))
@@ -283,6 +271,50 @@ static void go_to_top(const esper_grow_view *view, char text[ESPER_TEXT_CHARS])
         snprintf(text, ESPER_TEXT_CHARS, "\r\033[%dA", rows - 1);
     else
         snprintf(text, ESPER_TEXT_CHARS, "\r");
+}
+
+/* The network, and how its accuracy has come to be; where there are lines enough for them beside the slots. */
+static void add_network(esper_grow_view *view, const esper_growth_view *growth, frame *out)
+{
+    bool utf8 = view->live.terminal.utf8;
+    esper_line names;
+
+    if (view->drawing.n == 0 || out->most_lines < out->n_lines + growth->n_slots + NETWORK_LINES + 2)
+        return;
+    for (int i = 0; i < growth->n_slots; i++) {
+        const esper_slot *slot = growth->slots[i].slot;
+
+        esper_drawing_set(&view->drawing, slot->id, slot->stage, slot->alpha.value, slot->blueprint,
+                          slot->seed_params + slot->gate_params);
+    }
+    esper_line_init(&names, view->live.terminal.room, view->colour);
+    esper_line_put(begin_line(out), "  ");
+    esper_line_put(&names, "  ");
+    esper_drawing_lines(&view->drawing, utf8, &out->line, &names);
+    end_line(out);
+    out->line = names;
+    end_line(out);
+    if (view->n_curve < 2)
+        return;
+    esper_line_put(begin_line(out), "  valid ");
+    esper_spark_line(view->curve, view->n_curve, utf8, &out->line);
+    end_line(out);
+}
+
+void esper_grow_view_network(esper_grow_view *view, const esper_net *plain)
+{
+    esper_drawing_of_host(plain, &view->drawing);
+}
+
+/* The oldest ones are thinned out when there is no more room: the curve stays that of the whole run. */
+static void add_point(esper_grow_view *view, double value)
+{
+    if (view->n_curve == ESPER_GROW_MAX_CURVE) {
+        for (int i = 0; i < ESPER_GROW_MAX_CURVE / 2; i++)
+            view->curve[i] = view->curve[2 * i + 1];
+        view->n_curve = ESPER_GROW_MAX_CURVE / 2;
+    }
+    view->curve[view->n_curve++] = value;
 }
 
 static int count_seeds(const esper_growth_view *growth)
@@ -333,6 +365,7 @@ static void draw_block(esper_grow_view *view, const esper_growth_view *growth)
     end_line(&out);
     draw_figures(growth, begin_line(&out));
     end_line(&out);
+    add_network(view, growth, &out);
     if (growth->n_slots > 0) {
         draw_titles(begin_line(&out));
         end_line(&out);
@@ -401,6 +434,8 @@ void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growt
     view->live.last_shown = esper_clock_seconds();
     if (!esper_live_is_shown(&view->live))
         return;
+    if (isfinite(growth->acc_valid))
+        add_point(view, growth->acc_valid);
     if (shows_block(view)) {
         draw_block(view, growth);
         return;

@@ -4,6 +4,9 @@
  *     epoch   12  trial of 8 seeds: r0c1 conv_light wins, gain +0.0412 [0.0331, 0.0493] nats, and joins with 8,512 parameters
  *       14/~40  [=========>              ]  40 %  valid 84.31 %  best 84.90 %  20,857 params (host 12,345)
  *       spent 33 %  2:13 left  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  12,345/s  lr 0.05
+ *       ██──○──▪──○──█████████──[████]──▪──○──██
+ *          r0c0  r1c0          r0c1 H     r1c1
+ *       valid ▁▄▅▆▆▇▆▇██
  *       slot  blueprint     stage       alpha           ep     params dependence        last gate
  *       r0c0  -             empty
  *       r0c1  conv_light    holding     [======] 1.00    2      8,512 +4.1 [3.2, 5.0]   G2 passed
@@ -14,9 +17,10 @@
 #define ESPER_UI_GROW_VIEW_H
 
 #include "grow/growth_view.h"
+#include "ui/drawing.h"
 #include "ui/live.h"
 
-enum { ESPER_GROW_MAX_LINES = 40 };
+enum { ESPER_GROW_MAX_LINES = 40, ESPER_GROW_MAX_CURVE = 256 };
 
 typedef struct esper_grow_view {
     esper_live  live;
@@ -26,9 +30,15 @@ typedef struct esper_grow_view {
     char        last_doing[32]; /* what the last block showed */
     int         n_lines;      /* of the block that is on the screen; 0 = none */
     int         columns[ESPER_GROW_MAX_LINES]; /* of its lines */
+    esper_drawing drawing;                     /* of the network; n 0: none is shown */
+    double        curve[ESPER_GROW_MAX_CURVE]; /* validation accuracies */
+    int           n_curve;
 } esper_grow_view;
 
 void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream);
+
+/* From now on the block has the network in it, where there is room: its host is drawn from here, its seeds from each view. */
+void esper_grow_view_network(esper_grow_view *view, const esper_net *plain);
 
 /* Whether the next call would show anything: asking is cheap, filling in a view is not. */
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing);

@@ -156,6 +156,49 @@ static void write_closing(esper_page *page, const esper_report_data *data)
         esper_html(page, "<p class=\"soft\">The run was resumed: its time is the sum of its epochs'.</p>\n");
 }
 
+/* ------------------------------------------------------------------------------------------------ the network */
+
+/* As it began and as it stands, on one scale. */
+static void write_network(esper_page *page, const esper_report_data *data)
+{
+    const esper_drawing *began = &data->began, *now = &data->now;
+    int n_vacant = 0, n_seeds = 0;
+    char title[96];
+
+    for (int i = 0; i < now->n; i++) {
+        n_seeds += esper_drawing_has_seed(&now->part[i]);
+        n_vacant += now->part[i].is_slot && !esper_drawing_has_seed(&now->part[i]);
+    }
+    esper_html(page, "<h2 id=\"network\">The network</h2>\n<p class=\"soft\">From input to output. A box is as wide as "
+                     "the root of its parameters; the colour of a seed is its stage, its filling its weight alpha; a "
+                     "ring is an empty slot, and a dashed box is not part of the network yet.");
+    if (now->guessed)
+        esper_html(page, " The store is of an earlier version, which did not record the parts of the host.");
+    esper_html(page, "</p>\n<ul class=\"key\">");
+    for (int stage = ESPER_STAGE_GERMINATED; stage <= ESPER_STAGE_FOSSILIZED; stage++)
+        if (esper_stage_has_seed(stage))
+            esper_html(page,
+                       "<li><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><rect class=\"s-%s\" width=\"14\" "
+                       "height=\"14\" rx=\"3\"/></svg>%s</li>",
+                       esper_stage_name(stage), esper_stage_name(stage));
+    esper_html(page, "</ul>\n<div class=\"pair\">\n");
+    if (now->epoch > 0) {
+        esper_html(page, "<figure>\n<figcaption><b>As it began</b>, %" PRIi64 " parameters</figcaption>\n",
+                   began->params_host + began->params_seeds);
+        esper_drawing_svg(page, began, "network-began", "The network as it began");
+        esper_html(page, "</figure>\n");
+    }
+    snprintf(title, sizeof(title), "The network after epoch %" PRId64, now->epoch);
+    esper_html(page,
+               "<figure>\n<figcaption><b>After epoch %" PRId64 "</b>, %" PRIi64
+               " parameters, %d seed%s, %d empty slot%s"
+               "</figcaption>\n",
+               now->epoch, now->params_host + now->params_seeds, n_seeds, n_seeds == 1 ? "" : "s", n_vacant,
+               n_vacant == 1 ? "" : "s");
+    esper_drawing_svg(page, now, "network-now", title);
+    esper_html(page, "</figure>\n</div>\n");
+}
+
 /* ------------------------------------------------------------------------------------------------ marks */
 
 typedef struct mark_list {
@@ -186,9 +229,11 @@ static void add_mark(mark_list *marks, esper_mark_kind kind, int64_t epoch, cons
 
 static esper_status make_marks(const esper_report_data *data, mark_list *marks)
 {
+    static const double raised_by = 1.02; /* a little more is rounding, or a warm-up's slope */
+    double last_rate = ESPER_STORE_NO_REAL;
     char text[200];
 
-    marks->room = 4 * data->n_seeds + data->rollbacks.n;
+    marks->room = 4 * data->n_seeds + data->rollbacks.n + data->epochs.n;
     marks->at = esper_mem_alloc((size_t)marks->room * sizeof(*marks->at) + 1);
     if (marks->at == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "report: %d marks", marks->room);
@@ -207,6 +252,88 @@ static esper_status make_marks(const esper_report_data *data, mark_list *marks)
         snprintf(text, sizeof(text), "to the end of epoch %" PRId64 " (%s)", record->rollback.to_epoch,
                  record->rollback.reason);
         add_mark(marks, ESPER_MARK_ROLLBACK, record->rollback.from_epoch, text);
+    }
+    for (int i = 0; i < data->epochs.n; i++) {
+        const esper_report_row *row = &data->epochs.at[i];
+        double lr = row->record.epoch_done.lr;
+
+        if (!row->stands || !esper_html_is_known(lr))
+            continue;
+        if (i > 0 && esper_html_is_known(last_rate) && lr > raised_by * last_rate) {
+            snprintf(text, sizeof(text), "from %.3g to %.3g", last_rate, lr);
+            add_mark(marks, ESPER_MARK_RATE, row->record.epoch - 1, text); /* where the epoch that has it begins */
+        }
+        last_rate = lr;
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ phases */
+
+typedef struct band_list {
+    esper_chart_band *at;
+    int               n;
+} band_list;
+
+static bool lived_in(const esper_store_seed *seed, int64_t epoch)
+{
+    int64_t end = seed->pruned_epoch != ESPER_STORE_NO_INT       ? seed->pruned_epoch
+                  : seed->fossilized_epoch != ESPER_STORE_NO_INT ? seed->fossilized_epoch
+                                                                 : INT64_MAX;
+
+    return epoch > seed->germinated_epoch && epoch <= end; /* what comes after an epoch is there from the next one on */
+}
+
+/* The epoch behind which the rate only falls, to its end; INT64_MAX: it does not, or has not begun to. */
+static int64_t fall_begins(const esper_report_rows *epochs)
+{
+    double later = -1.0;
+    int64_t begin = INT64_MAX;
+
+    for (int i = epochs->n - 1; i >= 0; i--) {
+        double lr = epochs->at[i].record.epoch_done.lr;
+
+        if (!epochs->at[i].stands || !esper_html_is_known(lr))
+            continue;
+        if (later >= 0.0 && lr <= later)
+            break;
+        begin = later >= 0.0 ? epochs->at[i].record.epoch : begin;
+        later = lr;
+    }
+    return begin;
+}
+
+static esper_phase phase_of(const esper_report_data *data, int64_t epoch, int64_t fall)
+{
+    for (int i = 0; i < data->n_trials; i++)
+        if (data->trials[i].n > 0 && data->trials[i].forks[0].row->stands &&
+            data->trials[i].forks[0].row->record.epoch == epoch)
+            return ESPER_PHASE_TRIAL;
+    for (int i = 0; i < data->n_seeds; i++)
+        if (lived_in(&data->seeds[i], epoch))
+            return ESPER_PHASE_GROW;
+    return epoch > fall ? ESPER_PHASE_FALL : ESPER_PHASE_HOLD;
+}
+
+/* A band for each stretch of epochs of one phase, of the grown run. */
+static esper_status make_bands(const esper_report_data *data, band_list *bands)
+{
+    int64_t fall = fall_begins(&data->epochs);
+
+    bands->at = esper_mem_alloc((size_t)data->epochs.n * sizeof(*bands->at) + 1);
+    if (bands->at == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "report: phases of %d epochs", data->epochs.n);
+    for (int i = 0; i < data->epochs.n; i++) {
+        int64_t epoch = data->epochs.at[i].record.epoch;
+        esper_phase phase = phase_of(data, epoch, fall);
+        esper_chart_band *last = bands->n > 0 ? &bands->at[bands->n - 1] : NULL;
+
+        if (!data->epochs.at[i].stands || epoch < 1)
+            continue;
+        if (last != NULL && last->phase == phase && epoch == last->to + 1)
+            last->to = epoch;
+        else if (last == NULL || epoch > last->to)
+            bands->at[bands->n++] = (esper_chart_band){phase, epoch - 1, epoch};
     }
     return ESPER_OK;
 }
@@ -233,7 +360,8 @@ static void write_curves(esper_page *page, const esper_report_data *data)
         {"static host", "static", control, OF_EPOCH(params), .whole = true, .step = true}};
     const esper_report_curve rate[] = {{"grown host", "grown", grown, OF_EPOCH(lr)},
                                        {"static host", "static", control, OF_EPOCH(lr)}};
-    esper_chart chart = {.x_name = "epoch", .last_epoch = data->last_epoch, .height = 290};
+    esper_chart chart = {.x_name = "epoch", .last_epoch = data->last_epoch, .height = 250};
+    band_list bands = {0};
     mark_list marks = {0};
     esper_status status;
 
@@ -243,12 +371,23 @@ static void write_curves(esper_page *page, const esper_report_data *data)
         return;
     }
     status = make_marks(data, &marks);
+    if (status == ESPER_OK)
+        status = make_bands(data, &bands);
     if (status != ESPER_OK) {
+        esper_mem_free(marks.at);
         page->status = status;
         return;
     }
+    esper_html(page, "<p class=\"soft\">Behind the curves is what the grown run was doing");
+    if (data->has_control && data->closing.grown.epochs < data->closing.host.epochs)
+        esper_html(page, ". Both have spent the same training FLOPs: an epoch of a larger network costs more");
+    esper_html(page, ".</p>\n");
+    esper_phase_key(page);
+    esper_html(page, "<div class=\"pair\">\n");
     chart.marks = marks.at;
     chart.n_marks = marks.n;
+    chart.bands = bands.at;
+    chart.n_bands = bands.n;
     chart.id = "accuracy";
     chart.title = "Accuracy";
     chart.unit = "%";
@@ -263,6 +402,8 @@ static void write_curves(esper_page *page, const esper_report_data *data)
                           .x_name = "epoch",
                           .last_epoch = data->last_epoch,
                           .height = 150,
+                          .bands = bands.at,
+                          .n_bands = bands.n,
                           .from_zero = true,
                           .whole = true};
     esper_report_chart(page, chart, params, 2);
@@ -270,7 +411,9 @@ static void write_curves(esper_page *page, const esper_report_data *data)
     chart.title = "Learning rate";
     chart.whole = false;
     esper_report_chart(page, chart, rate, 2);
+    esper_html(page, "</div>\n");
     esper_mem_free(marks.at);
+    esper_mem_free(bands.at);
     esper_report_epochs(page, grown, "the grown host");
     esper_report_epochs(page, control, "the static host");
 }
@@ -287,17 +430,19 @@ static void write_page(esper_page *page, const esper_report_data *data)
     else if (strncmp(policy, "learned ", strlen("learned ")) == 0) /* the facts have its hash and file */
         policy = "a learned policy";
     snprintf(title, sizeof(title), "%s%s%s", task, strcmp(policy, "none") != 0 ? ", grown by " : ", policy ", policy);
-    esper_report_begin(page, title, "");
+    esper_report_begin(page, title, esper_drawing_style);
     write_lead(page, data);
     write_state(page, data);
     write_facts(page, data);
     esper_report_configuration(page, data->config);
     esper_html(page,
-               "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#curves\">Curves</a>"
+               "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#network\">Network</a>"
+               "<a href=\"#curves\">Curves</a>"
                "<a href=\"#trials\">Trials</a><a href=\"#timeline\">Timeline</a><a href=\"#lineage\">Lineage</a>"
                "<a href=\"#gates\">Gates</a><a href=\"#decisions\">Decisions</a>"
                "<a href=\"#health\">Health</a><a href=\"#attributions\">Dependence</a></nav>\n</header>\n<main>\n");
     write_closing(page, data);
+    write_network(page, data);
     write_curves(page, data);
     esper_report_trials(page, data);
     esper_report_timeline(page, data);

@@ -41,7 +41,7 @@ static void set_step(esper_scale *scale, double low, double high, int n_wanted, 
     scale->decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
 }
 
-/* A single value gets room around it, and so much that the labels of the axis stay short: LEFT has room for ten characters. */
+/* A single value gets room around it, and so much that the labels of the axis stay short: LEFT has room for nine characters. */
 static void widen(double *low, double *high, bool whole)
 {
     double least = fmax(whole ? 1.0 : 1e-6, fabs(*high) * 1e-4);
@@ -105,9 +105,9 @@ void esper_plot_begin(esper_page *page, const esper_plot *plot, int foot, const 
     int height = (int)plot->bottom + foot;
 
     esper_html(page,
-               "<div class=\"wide\"><svg class=\"plot\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" "
-               "aria-labelledby=\"%s-t %s-d\">\n<title id=\"%s-t\">%s</title>\n<desc id=\"%s-d\">",
-               ESPER_PLOT_WIDTH, height, ESPER_PLOT_WIDTH, height, id, id, id, title, id);
+               "<div><svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"%s-t %s-d\">\n"
+               "<title id=\"%s-t\">%s</title>\n<desc id=\"%s-d\">",
+               ESPER_PLOT_WIDTH, height, id, id, id, title, id);
 }
 
 void esper_plot_axes(esper_page *page, const esper_plot *plot, bool whole, const char *unit, const char *x_name)
@@ -180,7 +180,7 @@ static esper_status set_scales(drawing *draw, int *n_out)
     if (usual > 0.0 && high > usual_times * usual)
         high = usual_room * usual;
     draw->plot.y = esper_scale_round(low, high, chart->height / 48, chart->whole);
-    draw->plot.x = esper_scale_inside(0.0, (double)chart->last_epoch, 12, true);
+    draw->plot.x = esper_scale_inside(0.0, (double)chart->last_epoch, 7, true);
     for (int l = 0; l < chart->n_lines; l++)
         for (int i = 0; i < chart->lines[l].n; i++) {
             draw->n_lost += !isfinite(chart->lines[l].y[i]);
@@ -271,6 +271,7 @@ static const struct {
     [ESPER_MARK_FOSSILIZED] = {"fossilised", "m-5 0l5 -5l5 5l-5 5z"},               /* a diamond */
     [ESPER_MARK_PRUNED] = {"pruned", "m-4 -4l8 8m0 -8l-8 8"},                       /* a cross */
     [ESPER_MARK_ROLLBACK] = {"rolled back", "m-5 0l8 -5v10z"},                      /* an arrow head to the left */
+    [ESPER_MARK_RATE] = {"rate raised", "m-5 2l5 -6l5 6m-5 -6v9"},                  /* an arrow up */
 };
 
 const char *esper_mark_name(esper_mark_kind kind)
@@ -287,17 +288,67 @@ static void write_band(esper_page *page, const drawing *draw)
                        TOP + BAND_ROW * (draw->row_of[kind] + 0.5) + 4.0, marks[kind].name);
     for (int i = 0; i < draw->chart->n_marks; i++) {
         const esper_chart_mark *mark = &draw->chart->marks[i];
+        char drop[16];
         double x = esper_plot_x(&draw->plot, (double)mark->epoch),
                y = TOP + BAND_ROW * (draw->row_of[mark->kind] + 0.5);
 
         assert(draw->row_of[mark->kind] >= 0);
-        if (mark->kind == ESPER_MARK_FOSSILIZED || mark->kind == ESPER_MARK_ROLLBACK)
-            esper_svg_segment(page, mark->kind == ESPER_MARK_FOSSILIZED ? "drop m2" : "drop m4", x, draw->plot.top, x,
-                              draw->plot.bottom);
+        snprintf(drop, sizeof(drop), "drop m%d", (int)mark->kind);
+        if (mark->kind != ESPER_MARK_BLENDED) /* it is at the same place as another one, or says little */
+            esper_svg_segment(page, drop, x, draw->plot.top, x, draw->plot.bottom);
         esper_html(page, "<path class=\"mark m%d\" d=\"M%a %a%s\"><title>%s</title></path>\n", (int)mark->kind, x, y,
                    marks[mark->kind].shape, mark->text);
         if (mark->n > 1)
             esper_html(page, "<text x=\"%a\" y=\"%a\" text-anchor=\"start\">%d</text>\n", x + 7.0, y + 4.0, mark->n);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ phases */
+
+static const struct {
+    const char *name, *meaning;
+} phases[ESPER_PHASE_N_KINDS] = {
+    [ESPER_PHASE_HOLD] = {"hold", "nothing grows, and the learning rate is held"},
+    [ESPER_PHASE_TRIAL] = {"trial", "forks with and without a seed were tried at its end"},
+    [ESPER_PHASE_GROW] = {"grow", "a seed lives that is not decided yet"},
+    [ESPER_PHASE_FALL] = {"fall", "the rate falls to its end"},
+};
+
+const char *esper_phase_name(esper_phase phase)
+{
+    return phases[phase].name;
+}
+
+void esper_phase_key(esper_page *page)
+{
+    esper_html(page, "<ul class=\"key\">");
+    for (int i = 0; i < ESPER_PHASE_N_KINDS; i++)
+        esper_html(page,
+                   "<li><svg width=\"22\" height=\"14\" aria-hidden=\"true\"><rect class=\"phase p-%s\" width=\"22\" "
+                   "height=\"14\"/></svg>%s: %s</li>",
+                   phases[i].name, phases[i].name, phases[i].meaning);
+    esper_html(page, "</ul>\n");
+}
+
+/* Bands behind all else; those that are wide enough have their name at the top. */
+static void write_phases(esper_page *page, const drawing *draw)
+{
+    enum { LEAST_NAMED = 30 };
+
+    for (int i = 0; i < draw->chart->n_bands; i++) {
+        const esper_chart_band *band = &draw->chart->bands[i];
+        const char *name = phases[band->phase].name;
+        double left = esper_plot_x(&draw->plot, (double)band->from),
+               right = esper_plot_x(&draw->plot, (double)band->to);
+
+        esper_html(page,
+                   "<rect class=\"phase p-%s\" x=\"%a\" y=\"%a\" width=\"%a\" height=\"%a\"><title>%s, %s %" PRId64
+                   " to %" PRId64 ": %s</title></rect>\n",
+                   name, left, draw->plot.top, right - left, draw->plot.bottom - draw->plot.top, name,
+                   draw->chart->x_name, band->from + 1, band->to, phases[band->phase].meaning);
+        if (right - left >= LEAST_NAMED)
+            esper_html(page, "<text class=\"phase-name\" x=\"%a\" y=\"%a\" text-anchor=\"middle\">%s</text>\n",
+                       (left + right) / 2.0, draw->plot.bottom - 6.0, name);
     }
 }
 
@@ -339,6 +390,7 @@ static void write_svg(esper_page *page, const drawing *draw)
                    chart->x_name, line->x[0], line->y[last], chart->x_name, line->x[last]);
     }
     esper_html(page, "</desc>\n");
+    write_phases(page, draw);
     esper_plot_axes(page, &draw->plot, chart->whole, is_percent(chart) ? " %" : "", chart->x_name);
     write_band(page, draw);
     for (int i = chart->n_lines - 1; i >= 0; i--) { /* the first on top */

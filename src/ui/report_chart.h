@@ -28,7 +28,8 @@ typedef struct esper_plot {
     esper_scale x, y;
 } esper_plot;
 
-enum { ESPER_PLOT_WIDTH = 1032, ESPER_PLOT_LEFT = 84 }; /* of all SVGs with a plot */
+/* Of all SVGs with a plot: half a page, two of which stand beside each other, and a phone. */
+enum { ESPER_PLOT_WIDTH = 520, ESPER_PLOT_LEFT = 82 };
 
 /* Where a value lies: not left of the plot, nor above it. */
 double esper_plot_x(const esper_plot *plot, double value);
@@ -59,6 +60,7 @@ typedef enum esper_mark_kind {
     ESPER_MARK_FOSSILIZED,
     ESPER_MARK_PRUNED,
     ESPER_MARK_ROLLBACK,
+    ESPER_MARK_RATE, /* the learning rate went up: what follows is no crash */
     ESPER_MARK_N_KINDS
 } esper_mark_kind;
 
@@ -70,6 +72,26 @@ typedef struct esper_chart_mark {
     char            text[240]; /* which ones, for a tip */
 } esper_chart_mark;
 
+/* What a run was doing, behind the curves. */
+typedef enum esper_phase {
+    ESPER_PHASE_HOLD,  /* nothing grows, the rate is held */
+    ESPER_PHASE_TRIAL, /* forks were on trial at its end */
+    ESPER_PHASE_GROW,  /* a seed is there that is neither kept nor removed */
+    ESPER_PHASE_FALL,  /* the rate falls to its end */
+    ESPER_PHASE_N_KINDS
+} esper_phase;
+
+/* From the end of one epoch to that of another. */
+typedef struct esper_chart_band {
+    esper_phase phase;
+    int64_t     from, to;
+} esper_chart_band;
+
+const char *esper_phase_name(esper_phase phase);
+
+/* A list with a sample of each phase's colour and what it means. */
+void esper_phase_key(esper_page *page);
+
 typedef struct esper_chart {
     const char             *id;    /* a word, for references inside the page */
     const char             *title; /* "Accuracy" */
@@ -78,6 +100,8 @@ typedef struct esper_chart {
     int                     n_lines;
     const esper_chart_mark *marks;
     int                     n_marks;
+    const esper_chart_band *bands;
+    int                     n_bands;
     int64_t                 last_epoch;
     const char             *x_name;    /* "epoch" */
     int                     height;    /* of the plot, without the band */

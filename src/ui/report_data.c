@@ -237,6 +237,9 @@ static esper_status read_all(esper_store_reader *reader, int64_t run, esper_repo
     ESPER_TRY(read_tables(reader, data));
     ESPER_TRY(read_seeds(reader, data));
     ESPER_TRY(esper_report_trials_read(data));
+    ESPER_TRY(esper_drawing_read(reader, run, 0, &data->began));
+    ESPER_TRY(esper_drawing_read(reader, run, ESPER_DRAWING_LAST, &data->now));
+    data->began.params_largest = data->now.params_largest = later(data->began.params_largest, data->now.params_largest);
     ESPER_TRY(esper_store_read_drops(reader, run, data->n_dropped));
     for (int i = 0; i < ESPER_STORE_N_KINDS; i++)
         data->n_dropped_all += data->n_dropped[i];

@@ -1,7 +1,8 @@
-/* Internal to the report. What a page is made from: the rows of one run and of its static control, in memory. */
+/* Internal to the report, and to the server for runs and walks. What a page is made from: the rows of one run and of its static control, in memory. */
 #ifndef ESPER_UI_REPORT_DATA_H
 #define ESPER_UI_REPORT_DATA_H
 
+#include "ui/drawing.h"
 #include "ui/report.h"
 
 typedef struct esper_report_row {
@@ -45,6 +46,7 @@ typedef struct esper_report_data {
     int                  n_forks, n_trials;
     esper_store_seed    *seeds; /* whose germination stands */
     int                  n_seeds, seeds_room;
+    esper_drawing        began, now; /* on one scale */
     uint64_t             n_dropped[ESPER_STORE_N_KINDS];
     uint64_t             n_dropped_all;
     int64_t              last_epoch;       /* largest of all rows that are drawn, at least 1 */

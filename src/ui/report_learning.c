@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/config.h"
@@ -21,7 +22,9 @@ static const double worst_explained = -1.0;
 static const char style[] = ".e0,.e4{stroke:var(--grown)}.e1,.e5{stroke:var(--static)}.e2,.e6{stroke:var(--fossilized)}"
                             ".e3,.e7{stroke:var(--holding)}.e4,.e5,.e6,.e7{stroke-dasharray:5 3}\n"
                             ".dot.e0,.dot.e4{fill:var(--grown)}.dot.e1,.dot.e5{fill:var(--static)}"
-                            ".dot.e2,.dot.e6{fill:var(--fossilized)}.dot.e3,.dot.e7{fill:var(--holding)}\n";
+                            ".dot.e2,.dot.e6{fill:var(--fossilized)}.dot.e3,.dot.e7{fill:var(--holding)}\n"
+                            ".choices td.n{padding:5px 8px}.h1{background:#009e7322}.h2{background:#009e7344}"
+                            ".h3{background:#009e7366}.h4{background:#009e7399}.h5{background:#009e73cc}\n";
 
 /* Rewards by part, for one episode of the first rounds and of the last. */
 typedef struct payments {
@@ -29,9 +32,21 @@ typedef struct payments {
     int64_t n_first, n_last; /* episodes */
 } payments;
 
+/* What was planted where, in how many rounds of the run: columns of rounds, of equal numbers as far as they go. */
+enum { MOST_CHOICES = 128, MOST_PARTS = 8 };
+
+typedef struct choice {
+    char    slot[16], blueprint[48];
+    int64_t n[MOST_PARTS], sum;
+} choice;
+
 typedef struct learning {
     const esper_store_run *run;
     esper_report_rows      updates;
+    esper_report_rows      above, below; /* the same, with returns a standard deviation higher and lower */
+    choice                 choices[MOST_CHOICES];
+    int                    n_choices;
+    int64_t                n_left_out; /* decisions of choices beyond that */
     payments               paid;
     int64_t                last_round;
     char                  *config;                           /* all settings, as text */
@@ -52,6 +67,60 @@ static const esper_store_record *update_at(const learning *self, int i)
 }
 
 /* ------------------------------------------------------------------------------------------------ reading */
+
+static int n_parts(const learning *self)
+{
+    return self->last_round < MOST_PARTS ? (int)self->last_round : MOST_PARTS;
+}
+
+/* A decision that put a seed somewhere. */
+static esper_status take_choice(void *to, const esper_store_record *record)
+{
+    learning *self = to;
+    choice *of = self->choices;
+    int64_t round = record->epoch;
+    int part;
+
+    if (strcmp(record->decision.op, "germinate") != 0 || record->decision.accepted != 1 || round < 1 ||
+        round > self->last_round)
+        return ESPER_OK;
+    part = (int)((round - 1) * n_parts(self) / self->last_round);
+    while (of < self->choices + self->n_choices &&
+           (strcmp(of->slot, record->decision.slot) != 0 || strcmp(of->blueprint, record->decision.blueprint) != 0))
+        of++;
+    if (of == self->choices + MOST_CHOICES) {
+        self->n_left_out++;
+        return ESPER_OK;
+    }
+    if (of == self->choices + self->n_choices) {
+        *of = (choice){.sum = 0};
+        snprintf(of->slot, sizeof(of->slot), "%s", record->decision.slot);
+        snprintf(of->blueprint, sizeof(of->blueprint), "%s", record->decision.blueprint);
+        self->n_choices++;
+    }
+    of->n[part]++;
+    of->sum++;
+    return ESPER_OK;
+}
+
+/* The updates once more, with returns so many deviations higher. */
+static esper_status shift_returns(const esper_report_rows *updates, double deviations, esper_report_rows *rows_out)
+{
+    rows_out->at = esper_mem_alloc((size_t)updates->n * sizeof(*rows_out->at) + 1);
+    if (rows_out->at == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "report: %d updates", updates->n);
+    rows_out->n = rows_out->room = updates->n;
+    for (int i = 0; i < updates->n; i++) {
+        esper_store_record *record = &rows_out->at[i].record;
+
+        rows_out->at[i] = updates->at[i];
+        if (record->update.return_mean == ESPER_STORE_NO_REAL || record->update.return_sd == ESPER_STORE_NO_REAL)
+            record->update.return_mean = ESPER_STORE_NO_REAL;
+        else
+            record->update.return_mean += deviations * record->update.return_sd;
+    }
+    return ESPER_OK;
+}
 
 static esper_status take_reward(void *to, const esper_store_record *record)
 {
@@ -89,6 +158,9 @@ static esper_status read_all(esper_store_reader *reader, learning *self)
     if (self->updates.n == 0)
         return ESPER_OK;
     self->last_round = update_at(self, self->updates.n - 1)->update.round;
+    ESPER_TRY(shift_returns(&self->updates, 1.0, &self->above));
+    ESPER_TRY(shift_returns(&self->updates, -1.0, &self->below));
+    ESPER_TRY(esper_report_walk(reader, ESPER_STORE_DECISION, self->run->id, false, take_choice, self));
     return esper_report_walk(reader, ESPER_STORE_REWARD, self->run->id, false, take_reward, self); /* many more */
 }
 
@@ -185,7 +257,11 @@ static void write_curves(const learning *self, esper_page *page)
     {                                                                        \
         name, style, &self->updates, .x = UPDATE(round), .y = UPDATE(column) \
     }
-    const esper_report_curve returns[] = {CURVE("mean of the round's episodes", "grown", return_mean)};
+    const esper_report_curve returns[] = {
+        CURVE("mean of the round's episodes", "grown", return_mean),
+        {"a standard deviation of them higher", "static thin", &self->above, .x = UPDATE(round),
+         .y = UPDATE(return_mean)},
+        {"and lower", "static thin", &self->below, .x = UPDATE(round), .y = UPDATE(return_mean)}};
     const esper_report_curve accuracy[] = {CURVE("mean at the ends of episodes, validation", "grown", acc_mean)};
     const esper_report_curve params[] = {CURVE("mean at the ends of episodes", "grown", params_mean)};
     const esper_report_curve heads[] = {
@@ -210,7 +286,7 @@ static void write_curves(const learning *self, esper_page *page)
         const esper_report_curve *curves;
         int                       n_curves;
     } charts[] = {
-        {"return", "Return", "", 260, false, false, returns, 1},
+        {"return", "Return", "", 260, false, false, returns, 3},
         {"accuracy", "Accuracy", "%", 220, false, false, accuracy, 1},
         {"params", "Parameters", "", 150, false, true, params, 1},
         {"entropy", "Entropy of each head", "", 240, true, false, heads, 8},
@@ -226,6 +302,7 @@ static void write_curves(const learning *self, esper_page *page)
         esper_html(page, "<p>No round has been finished.</p>\n");
         return;
     }
+    esper_html(page, "<div class=\"pair\">\n");
     for (size_t i = 0; i < n; i++)
         esper_report_chart(page,
                            (esper_chart){.id = charts[i].id,
@@ -237,6 +314,7 @@ static void write_curves(const learning *self, esper_page *page)
                                          .from_zero = charts[i].from_zero,
                                          .whole = charts[i].whole},
                            charts[i].curves, charts[i].n_curves);
+    esper_html(page, "</div>\n");
     if (self->program[0] != '\0')
         esper_html(page, "<p>A program decided and learned by itself: how it moved is not known here.</p>\n");
 }
@@ -318,9 +396,55 @@ static void write_updates(const learning *self, esper_page *page)
     esper_html(page, "</details>\n");
 }
 
+static int compare_choices(const void *a, const void *b)
+{
+    int64_t x = ((const choice *)a)->sum, y = ((const choice *)b)->sum;
+
+    return (x < y) - (x > y);
+}
+
+/* What the policy does: seeds it planted, by slot and blueprint, over the rounds. The darker, the more. */
+static void write_choices(learning *self, esper_page *page)
+{
+    enum { SHADES = 5 };
+    int64_t most = 1;
+    int parts = n_parts(self);
+
+    esper_html(page, "<h2 id=\"choices\">What it plants, and where</h2>\n");
+    if (self->n_choices == 0) {
+        esper_html(page, "<p>No seed was planted%s.</p>\n", self->program[0] != '\0' ? ", as far as is known" : "");
+        return;
+    }
+    qsort(self->choices, (size_t)self->n_choices, sizeof(self->choices[0]), compare_choices);
+    for (int i = 0; i < self->n_choices; i++)
+        for (int part = 0; part < parts; part++)
+            most = self->choices[i].n[part] > most ? self->choices[i].n[part] : most;
+    esper_html(page, "<p class=\"soft\">Seeds that germinated in all episodes, by slot and blueprint, from the first "
+                     "rounds to the last.</p>\n<div class=\"wide\"><table class=\"choices\">\n<thead><tr><th "
+                     "scope=\"col\">Slot</th><th scope=\"col\">Blueprint</th>");
+    for (int part = 0; part < parts; part++)
+        esper_html(page, "<th scope=\"col\" class=\"n\">%" PRId64 " to %" PRId64 "</th>",
+                   (part * self->last_round + parts - 1) / parts + 1,
+                   ((part + 1) * self->last_round + parts - 1) / parts);
+    esper_html(page, "<th scope=\"col\" class=\"n\">All</th></tr></thead>\n<tbody>\n");
+    for (int i = 0; i < self->n_choices; i++) {
+        esper_html(page, "<tr>");
+        esper_html_cells(page, "name:%s name:%s", self->choices[i].slot, self->choices[i].blueprint);
+        for (int part = 0; part < parts; part++)
+            esper_html(page, "<td class=\"n h%d\">%" PRIi64 "</td>",
+                       (int)((self->choices[i].n[part] * SHADES + most - 1) / most), self->choices[i].n[part]);
+        esper_html_cells(page, "%" PRIi64, self->choices[i].sum);
+        esper_html(page, "</tr>\n");
+    }
+    esper_html_table_end(page);
+    if (self->n_left_out > 0)
+        esper_html(page, "<p class=\"soft\">%" PRIi64 " more, of other choices, are in the store.</p>\n",
+                   self->n_left_out);
+}
+
 /* ------------------------------------------------------------------------------------------------ the page */
 
-static void write_page(const learning *self, esper_page *page)
+static void write_page(learning *self, esper_page *page)
 {
     char title[160];
 
@@ -330,9 +454,11 @@ static void write_page(const learning *self, esper_page *page)
     write_lead(self, page);
     write_facts(self, page);
     esper_report_configuration(page, self->config);
-    esper_html(page, "<nav aria-label=\"Sections\"><a href=\"#curves\">Curves</a><a href=\"#paid\">Paid for</a>"
+    esper_html(page, "<nav aria-label=\"Sections\"><a href=\"#curves\">Curves</a>"
+                     "<a href=\"#choices\">Choices</a><a href=\"#paid\">Paid for</a>"
                      "<a href=\"#rounds\">Rounds</a></nav>\n</header>\n<main>\n");
     write_curves(self, page);
+    write_choices(self, page);
     write_payments(self, page);
     write_updates(self, page);
     esper_html(page,
@@ -352,6 +478,8 @@ esper_status esper_report_learning(esper_store_reader *reader, const esper_store
         status = page->status;
     }
     esper_report_rows_fini(&self.updates);
+    esper_report_rows_fini(&self.above);
+    esper_report_rows_fini(&self.below);
     esper_mem_free(self.config);
     return status;
 }

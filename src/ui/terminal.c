@@ -224,7 +224,10 @@ static int columns_of(const char *at, size_t length)
 
     if (length <= 2)
         return 1;
-    return length == 3 && first == 0xE2 && second < 0x8C ? 1 : 2; /* dashes, quotes, arrows, mathematics */
+    if (length != 3 || first != 0xE2)
+        return 2;
+    /* dashes, quotes, arrows, mathematics; boxes and blocks */
+    return second < 0x8C || (second >= 0x94 && second <= 0x97) ? 1 : 2;
 }
 
 /* One character; returns the bytes of text it took, 0 when it does not fit. */

@@ -17,8 +17,11 @@ expect_code 0
 esper train synth_text "${small_text[@]}" --run-dir texts
 expect_code 0
 
+esper train synth_table --epochs 2 --max-steps 3 --run-dir rows
+expect_code 0
+
 # ---- a module and its weights
-for run in images texts; do
+for run in images texts rows; do
     esper export $run --torch out/$run
     expect_code 0
     expect_equal "standard error of export" "$err" ""
@@ -39,6 +42,8 @@ expect_words model "class CnnHost(nn.Module):" "Weights of images/last.safetenso
     "(value / 255 - mean) / std" "self.blocks[0].conv(images)"
 model=$(cat out/texts/model.py)
 expect_words model "class TransformerHost(nn.Module):" "at most 8 of them" "self.tok_emb(tokens)"
+model=$(cat out/rows/model.py)
+expect_words model "class MlpHost(nn.Module):" "Rows of 16 numbers go in" "self.blocks[0].linear(features)"
 expect_equal "longest line of a module" "$(($(wc -L <out/texts/model.py) <= 110))" 1
 esper inspect out/images/model.safetensors
 expect_words out "blocks.1.bn.running_var" "blocks.1.bn.num_batches_tracked" "classifier.bias"

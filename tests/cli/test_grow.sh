@@ -36,10 +36,10 @@ expect_words out "static host    grown host    difference" "test accuracy" "trai
 expect_no_word out "what its decisions earned" # nobody asked
 hash=$(weights_of)
 expect_equal "files of the run" "$(ls grown | tr '\n' ' ')" \
-    "config.ini control decisions.jsonl events.jsonl last.safetensors report.html store.sqlite "
+    "best.safetensors config.ini control decisions.jsonl events.jsonl last.safetensors report.html store.sqlite "
 expect_equal "decisions in the log" "$(grep -c '"source":"policy"' grown/decisions.jsonl)" 20
 expect_equal "files of the control" "$(ls grown/control | tr '\n' ' ')" \
-    "config.ini decisions.jsonl events.jsonl last.safetensors "
+    "best.safetensors config.ini decisions.jsonl events.jsonl last.safetensors "
 expect_equal "settings that differ in the control" \
     "$(diff grown/config.ini grown/control/config.ini | sed -n 's/^> \([a-z_]*\) =.*/\1/p' | tr '\n' ' ')" \
     "run_dir policy decisions "

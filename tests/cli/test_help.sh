@@ -23,8 +23,8 @@ done
 
 # ---- commands: those that are listed, and no others that a reader might look for
 commands=$(sed -n 's/^  esper \([a-z]*\) .*/\1/p' <<<"$front")
-expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow learn train eval inspect export report replay compare info bench "
-for command in watch serve predict; do
+expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow learn train eval inspect export report replay compare runs watch serve info bench "
+for command in predict; do
     expect_no_word front "esper $command "
     esper "$command"
     expect_code 2
@@ -77,7 +77,7 @@ done
 esper compare --help
 for key in $of_growth; do
     case $key in
-    policy | run_dir | progress | comm | rank_deadline | join_deadline | sync_norm) expect_no_word out "  --${key//_/-} " ;;
+    policy | patience | run_dir | progress | comm | rank_deadline | join_deadline | sync_norm) expect_no_word out "  --${key//_/-} " ;;
     *) expect_words out "--${key//_/-}" ;;
     esac
 done
@@ -110,12 +110,12 @@ expect_words out "--resume" "--config" "--no-flip" "[default 128; a whole number
 esper info
 expect_code 0
 expect_words out "backends" "cpu" "ref" "null" "kernels of the cpu backend here:" "tasks" "fashion" "chars" \
-    "TOPIC is backends, ops, tasks, blueprints, features, rewards, config, net or plan"
+    "TOPIC is backends, ops, tasks, blueprints, hosts, features, rewards, config, net, plan or data"
 expect_no_word out "configuration in force"
 expect_no_word out "conv2d"
 esper info --help
 topics=$(sed -n 's/^  \([a-z]*\)  .*/\1/p; s/^  \([a-z]*\) \[TASK\].*/\1/p' <<<"$out")
-expect_equal "topics" "$(echo $topics)" "backends ops tasks blueprints features rewards config net plan"
+expect_equal "topics" "$(echo $topics)" "backends ops tasks blueprints hosts features rewards config net plan"
 for topic in $topics; do
     case $topic in
     config | net | plan) esper info "$topic" synth ;;

@@ -126,7 +126,7 @@ expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions,
     "compare synth $flags --policies static,random,heuristic,whole/policy.safetensors --first-seed 1001"
 next=$(sed -n 's/^ *[^ ]* \(grow synth .*\)/\1/p' out.txt)
 expect_equal "lines of rounds" "$(grep -cE '^ +[1-4]/4 ' out.txt)" 4
-expect_equal "files of the run" "$(ls whole | tr '\n' ' ')" "config.ini policy.safetensors store.sqlite "
+expect_equal "files of the run" "$(ls whole | tr '\n' ' ')" "config.ini policy.safetensors report.html store.sqlite "
 expect_equal "shares of the time" "$(sed -n 's/^time *//p' out.txt | grep -oE '[0-9.]+ %' | awk '{ s += $1 } END { print (s > 99.5 && s < 100.5) }')" 1
 expect_no_word out nan
 esper "${learn[@]}" --run-dir silent --progress none
@@ -246,7 +246,7 @@ for after in 1 3; do
     esper learn --resume killed-$after --progress none --threads 2
     expect_code 0
     expect_equal "files of the run that was killed" "$(ls killed-$after | tr '\n' ' ')" \
-        "config.ini policy.safetensors store.sqlite "
+        "config.ini policy.safetensors report.html store.sqlite "
 done
 # The threads it was resumed with are in its file; all else is the same.
 strip() { sed 's/threads = [12]\\n//; s/"policy_hash":"[0-9a-f]*"//' "$1"; }

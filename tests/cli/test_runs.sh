@@ -41,7 +41,7 @@ expect_equal "lines of more than 78 columns" "$(grep -vF "$ESPER" out.txt | grep
 trained=$(sed -n 's/^test *//p' <<<"$out")
 hash=$(sed -n 's/.*weights \([0-9a-f]*\)$/\1/p' <<<"$out")
 expect_equal "name of the run" "$run" "runs/synth-$(date +%Y%m%d)-1"
-expect_equal "files of the run" "$(ls "$run" | tr '\n' ' ')" "config.ini events.jsonl last.safetensors "
+expect_equal "files of the run" "$(ls "$run" | tr '\n' ' ')" "best.safetensors config.ini events.jsonl last.safetensors "
 expect_equal "first line of the record" "$(head -n 1 "$run/config.ini")" "# task: synth"
 expect_json "$(cat "$run/events.jsonl")" v event seq time step
 expect_equal "events" "$(sed 's/.*"event":"\([a-z_]*\)".*/\1/' "$run/events.jsonl" | tr '\n' ' ')" \

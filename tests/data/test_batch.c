@@ -283,6 +283,31 @@ static void test_plain_images(void **state)
     esper_dataset_close(set);
 }
 
+static void test_features(void **state)
+{
+    esper_dataset_desc desc = esper_dataset_desc_default(ESPER_SOURCE_SYNTH_TABLE);
+    float features[7 * 5];
+    int32_t targets[7];
+    esper_sampler *sampler;
+    esper_dataset *set;
+    uint32_t ids[7];
+
+    (void)state;
+    desc.features = 5;
+    desc.n_train = 60;
+    assert_int_equal(esper_dataset_open(&desc, &set), ESPER_OK);
+    sampler = open_sampler(&(esper_sampler_desc){.set = set, .batch_size = 7, .training = true});
+    for (uint32_t b = 0; b < esper_sampler_batches(sampler); b++) {
+        esper_batch_fill(sampler, b, NULL, &(esper_batch){.features = features, .targets = targets, .ids = ids});
+        for (uint32_t i = 0; i < 7; i++) {
+            assert_memory_equal(&features[i * 5], esper_dataset_row(set, ESPER_SPLIT_TRAIN, ids[i]), 5 * sizeof(float));
+            assert_int_equal(targets[i], esper_dataset_label(set, ESPER_SPLIT_TRAIN, ids[i]));
+        }
+    }
+    esper_sampler_close(sampler);
+    esper_dataset_close(set);
+}
+
 static void test_tokens(void **state)
 {
     enum { T = 6 };
@@ -658,6 +683,7 @@ int main(void)
         cmocka_unit_test(test_failing_memory),
         cmocka_unit_test(test_plain_images),
         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_features),
         cmocka_unit_test(test_augment),
         cmocka_unit_test(test_augment_by_hand),
         cmocka_unit_test(test_augment_ignores_batches),

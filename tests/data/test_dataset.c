@@ -615,6 +615,66 @@ static void test_synth_tokens(void **state)
     esper_dataset_close(set);
 }
 
+/* Its classes are found by the products they were made of, and by nothing that is linear in the columns. */
+static void test_synth_table(void **state)
+{
+    enum { CLASSES = 4, FEATURES = 12 };
+    esper_dataset_desc desc = describe(ESPER_SOURCE_SYNTH_TABLE, "");
+    double means[2][CLASSES][FEATURES * FEATURES] = {{{0}}}, worst = 0.0, best = 0.0;
+    int n_of[CLASSES] = {0};
+    esper_dataset *set, *larger;
+
+    (void)state;
+    desc.features = FEATURES;
+    desc.classes = CLASSES;
+    desc.n_train = 4000;
+    desc.n_test = 200;
+    check_measured(&desc);
+    check_failing_memory(&desc, 7);
+    set = open_set(&desc);
+    assert_int_equal(esper_dataset_info_get(set)->kind, ESPER_DATASET_VECTORS);
+    assert_int_equal(esper_dataset_info_get(set)->features, FEATURES);
+    assert_int_equal(esper_dataset_count(set, ESPER_SPLIT_TRAIN), 3600);
+    for (uint32_t id = 0; id < 4000; id++) {
+        const float *row = esper_dataset_row(set, ESPER_SPLIT_TRAIN, id);
+        int label = esper_dataset_label(set, ESPER_SPLIT_TRAIN, id);
+
+        assert_in_range(label, 0, CLASSES - 1);
+        n_of[label]++;
+        for (int f = 0; f < FEATURES; f++) {
+            assert_true(row[f] > -2.5f && row[f] < 2.5f);
+            means[0][label][f] += (double)row[f];
+            for (int g = 0; g < f; g++)
+                means[1][label][f * FEATURES + g] += (double)row[f] * (double)row[g];
+        }
+    }
+    for (int c = 0; c < CLASSES; c++) {
+        assert_in_range(n_of[c], 400, 2000);
+        for (int i = 0; i < FEATURES * FEATURES; i++) {
+            worst = fmax(worst, fabs(means[0][c][i] / n_of[c]));
+            best = fmax(best, fabs(means[1][c][i] / n_of[c]));
+        }
+    }
+    assert_true(worst < 0.15 && best > 0.3);
+    assert_memory_not_equal(esper_dataset_row(set, ESPER_SPLIT_TRAIN, 0), esper_dataset_row(set, ESPER_SPLIT_TEST, 0),
+                            FEATURES * sizeof(float));
+    desc.n_train = 4100; /* a row does not depend on how many there are */
+    larger = open_set(&desc);
+    assert_memory_equal(esper_dataset_row(set, ESPER_SPLIT_TRAIN, 77), esper_dataset_row(larger, ESPER_SPLIT_TRAIN, 77),
+                        FEATURES * sizeof(float));
+    assert_true(esper_dataset_hash(set) != esper_dataset_hash(larger));
+    esper_dataset_close(larger);
+    esper_dataset_close(set);
+    desc.features = 1;
+    assert_refused(&desc, ESPER_E_ARG, "a synthetic table of 1 columns: expected 2 to 65536");
+    desc.features = 2;
+    desc.classes = 257;
+    assert_refused(&desc, ESPER_E_ARG, "a synthetic table of 257 classes");
+    desc.classes = 2;
+    desc.n_train = 0;
+    assert_refused(&desc, ESPER_E_ARG, "too little data: 0 training samples");
+}
+
 static void test_bad_descriptions(void **state)
 {
     esper_dataset_desc desc = describe(ESPER_SOURCE_SYNTH_IMAGES, "");
@@ -816,6 +876,7 @@ int main(void)
         cmocka_unit_test(test_synth_images),
         cmocka_unit_test(test_synth_is_fixed),
         cmocka_unit_test(test_synth_tokens),
+        cmocka_unit_test(test_synth_table),
         cmocka_unit_test(test_bad_descriptions),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_splits_of_a_tail),

@@ -169,6 +169,7 @@ check_command() {
     local -a words help
 
     [[ $text != '! '* ]] || return # shown because it is refused
+    text=$(sed "s/'[^']*'/quoted/g" <<<"$text") # what stands in quotes may have any sign in it
     while [[ $text =~ (^|[\ \(/])esper\ ([a-z-][^\|\>\<\;\&\)#]*)(.*) ]]; do
         read -ra words <<<"${BASH_REMATCH[2]}"
         text=${BASH_REMATCH[3]}
@@ -192,7 +193,7 @@ check_command() {
     done
 }
 
-# A task, topic or benchmark that is named must exist. Names in capitals stand for any.
+# A task, topic or benchmark that is named must exist. Names in capitals stand for any; a word with a dot or a slash is a path.
 check_first_argument() {
     local page=$1 line=$2 command=$3 first=${4:-} task=
 
@@ -201,11 +202,11 @@ check_first_argument() {
     train) task=$first ;;
     info)
         grep -q "^  $first " "$work/help.info" || fail "$page:$line: esper info has no topic $first"
-        [[ ${5:-} =~ ^[a-z] ]] && task=$5
+        [[ ${5:-} =~ ^[a-z] && $first != data ]] && task=$5 # data may be anybody's own
         ;;
     bench) grep -qE "(^|[ (])$first([ ,.)]|$)" "$work/help.bench" || fail "$page:$line: there is no benchmark $first" ;;
     esac
-    [ -z "$task" ] || awk -v task="$task" '$2 == task { found = 1 } END { exit !found }' "$work/tasks" ||
+    [[ -z $task || $task = *[./]* ]] || awk -v task="$task" '$2 == task { found = 1 } END { exit !found }' "$work/tasks" ||
         fail "$page:$line: there is no task $task"
 }
 

@@ -139,7 +139,7 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
                       answers *out)
 {
     const esper_sampler *sampler = self->network->engine->samplers[ESPER_SPLIT_VALID];
-    bool images = self->network->engine->host.topology == ESPER_TOPOLOGY_CNN;
+    esper_dataset_kind kind = esper_dataset_info_get(self->network->engine->data)->kind;
     esper_pass pass = {0};
     esper_plan_net plan_net = {.net = net, .slab = &self->network->slab, .pass = &pass};
     esper_plan_desc desc = {self->network->engine->backend,      &plan_net, 1,
@@ -149,8 +149,9 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
     check_good(esper_plan_open(&desc, &plan));
     for (uint32_t b = 0; b < n_batches; b++) {
         void *input = plan_values(desc.backend, plan, net->input);
-        esper_batch dest = {.images = images ? input : NULL,
-                            .tokens = images ? NULL : input,
+        esper_batch dest = {.images = kind == ESPER_DATASET_IMAGES ? input : NULL,
+                            .features = kind == ESPER_DATASET_VECTORS ? input : NULL,
+                            .tokens = kind == ESPER_DATASET_TOKENS ? input : NULL,
                             .targets = plan_values(desc.backend, plan, net->target)};
         const float *loss = plan_values(desc.backend, plan, net->loss);
         const float *correct = plan_values(desc.backend, plan, net->correct);

@@ -18,7 +18,7 @@ make_run() { # RUN
 
 expect_goes_on() { # RUN
     expect_words err "$1/last.safetensors" "cannot be written"
-    expect_equal "$1: files" "$(ls "$1" | grep -vx filler | tr '\n' ' ')" "config.ini events.jsonl last.safetensors "
+    expect_equal "$1: files" "$(ls "$1" | grep -vx filler | tr '\n' ' ')" "best.safetensors config.ini events.jsonl last.safetensors "
     esper eval "$1" # what was saved before is whole
     expect_code 0
 }

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "grow/growing.h"
+#include "tensor/cost.h"
 
 #define BIRTH "1 r0c0 germinate blueprint=conv_light style=linear_add tempo=3\n2 r0c0 advance\n"
 #define LIFE                                                                                    \
@@ -425,14 +426,19 @@ static void check_refused(const char *more, int epoch, int op, int slot, int blu
 static void refuses_what_cannot_be(void **state)
 {
     const esper_blueprint *light;
-    char limit[64];
+    char limit[64], by_size[64], by_flops[64];
     garden *g = garden_new("", NULL);
 
     (void)state;
     check_good(esper_blueprint_find(ESPER_TOPOLOGY_CNN, "conv_light", &light));
     snprintf(limit, sizeof(limit), "max_params = %d\n", (int)esper_net_count_params(&g->network->net, -1) + 1);
+    snprintf(by_size, sizeof(by_size), "max_kib = %g\n",
+             (double)(esper_net_count_params(&g->network->net, -1) + 1) / 256.0);
+    snprintf(by_flops, sizeof(by_flops), "max_flops = %.17g\n", esper_net_flops(&g->network->net) + 1.0);
     garden_free(g);
     check_refused(limit, 1, ESPER_SLOT_OP_GERMINATE, 0, light->index, "parameters");
+    check_refused(by_size, 1, ESPER_SLOT_OP_GERMINATE, 0, light->index, "parameters");
+    check_refused(by_flops, 1, ESPER_SLOT_OP_GERMINATE, 0, light->index, "budget");
     check_refused("max_seeds = 1\n", 2, ESPER_SLOT_OP_GERMINATE, 1, light->index, "max_seeds");
     check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 0, 77, "blueprint");
     check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 99, light->index, "slot");

@@ -61,6 +61,14 @@ static esper_host dropping_transformer(void)
     return small_transformer(0.1f);
 }
 
+static esper_host dropping_mlp(void)
+{
+    return small_mlp(0.1f);
+}
+
+static const small_seed in_mlp_a[] = {{"r0c0", "glu", SMALL_GATE}, {"r0c1", "mlp_tiny", SMALL_TRAINING}, {0}};
+static const small_seed in_mlp_b[] = {{"r0c1", "norm", SMALL_MULTIPLY}, {0}};
+
 enum { WITH_DROPOUT = 4 };
 
 static const setting settings[] = {
@@ -74,6 +82,7 @@ static const setting settings[] = {
      dropping_transformer,
      ESPER_OP_ADAMW,
      {in_transformer_a, in_transformer_b, NULL, in_transformer_c, in_transformer_b}},
+    {"grown mlps", 5, dropping_mlp, ESPER_OP_ADAMW, {in_mlp_a, in_mlp_b, NULL, in_mlp_a, in_mlp_b}},
 };
 
 /* Under a sanitizer two, as the second computes with weights that have moved; but one where they are many. */

@@ -194,11 +194,12 @@ static void write_blueprints_of(const esper_host *host)
 
 static void write_blueprints(void **state)
 {
-    esper_host cnn = small_cnn(), transformer = small_transformer(0.1f);
+    esper_host cnn = small_cnn(), transformer = small_transformer(0.1f), mlp = small_mlp(0.1f);
 
     (void)state;
     write_blueprints_of(&cnn);
     write_blueprints_of(&transformer);
+    write_blueprints_of(&mlp);
 }
 
 /* Seeds in every slot at once, in different stages. */
@@ -210,7 +211,8 @@ static void write_crowded(void **state)
                                     {"r1c1", "attention", SMALL_ADD},
                                     {0}};
     const small_seed text_seeds[] = {{"r0c0", "mlp", SMALL_GATE}, {"r0c1", "lora", SMALL_MULTIPLY}, {0}};
-    esper_host cnn = small_cnn(), transformer = small_transformer(0.0f);
+    const small_seed table_seeds[] = {{"r0c0", "glu", SMALL_GATE}, {"r0c1", "lora", SMALL_MULTIPLY}, {0}};
+    esper_host cnn = small_cnn(), transformer = small_transformer(0.0f), mlp = small_mlp(0.0f);
     small_run run = {0};
 
     (void)state;
@@ -220,11 +222,17 @@ static void write_crowded(void **state)
     check_good(small_build(&run.net, &transformer, text_seeds));
     write_case(&run, "crowded-transformer", 0.6f);
     run = (small_run){0};
+    check_good(small_build(&run.net, &mlp, table_seeds));
+    write_case(&run, "crowded-mlp", 0.6f);
+    run = (small_run){0};
     check_good(small_build(&run.net, &cnn, NULL));
     write_case(&run, "plain-cnn", 0.0f);
     run = (small_run){0};
     check_good(small_build(&run.net, &transformer, NULL));
     write_case(&run, "plain-transformer", 0.0f);
+    run = (small_run){0};
+    check_good(small_build(&run.net, &mlp, NULL));
+    write_case(&run, "plain-mlp", 0.0f);
 }
 
 /* ---- PyTorch ---- */

@@ -24,10 +24,10 @@ make_whole "${in_doubt[@]}"
 rm -rf broken
 esper grow synth "${flags[@]}" "${in_doubt[@]}" --epochs 4 --run-dir broken
 expect_code 0
-expect_equal "checkpoints" "$(cd broken && echo *.safetensors)" "last.safetensors sound.safetensors"
+expect_equal "checkpoints" "$(cd broken && echo *.safetensors)" "best.safetensors last.safetensors sound.safetensors"
 esper grow --resume broken --policy-cmd "exec bash policy.sh" --epochs 9 --progress none
 expect_code 0
-expect_equal "left in doubt: checkpoints" "$(cd broken && echo *.safetensors)" last.safetensors
+expect_equal "left in doubt: checkpoints" "$(cd broken && echo *.safetensors)" "best.safetensors last.safetensors"
 expect_equal "left in doubt: weights" "$(hash_of broken)" "$(hash_of whole)"
 expect_equal "left in doubt: decision log" "$(diff <(entries whole) <(entries broken) | head -5)" ""
 finish

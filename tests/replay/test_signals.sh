@@ -71,6 +71,39 @@ esper eval in-test --backend cpu # the quick one: this is not about the time it 
 expect_code 0
 expect_words out "in-test/last.safetensors after epoch 1: "
 
+# ---- asked to stop in the midst of a step that takes far longer than a second: leaves with what was saved last
+long=(--threads 1 --backend ref --batch 512 --channels 48 --epochs 3 --progress none)
+begin_long() { # RUN ARGUMENTS: starts it in the background; its number in $pid
+    "$ESPER" "${@:2}" >"$1.txt" 2>&1 </dev/null &
+    pid=$!
+    until [ -e "$1/last.safetensors" ] || [ -e "$1/policy.safetensors" ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+    sleep 0.2
+}
+ends_soon() { # WHAT: a busy machine may be late by a little
+    local began=$SECONDS
+    wait $pid
+    code=$? last="$1" out=$(cat "$1.txt") err=
+    expect_code 130
+    [ $((SECONDS - began)) -le 3 ] || bad "$1: it took $((SECONDS - began)) seconds to leave"
+}
+for command in train grow learn; do
+    begin_long long-$command $command synth "${long[@]}" --run-dir long-$command
+    kill -TERM $pid
+    ends_soon long-$command
+    expect_words out "stopped in the midst of a long step"
+done
+esper inspect long-train
+expect_words out "epoch 0 batch 0 step 0"
+begin_long long-asked train synth "${long[@]}" --run-dir long-asked
+kill -INT $pid # a person is told, and may insist
+for try in $(seq 100); do
+    grep -q "Ctrl-C again leaves at once" long-asked.txt && break
+    sleep 0.05
+done
+kill -INT $pid
+ends_soon long-asked
+expect_words out "the run is saved when it is done" "Ctrl-C again leaves at once"
+
 # ---- killed: goes on from the last epoch that was saved
 run=killed
 delays=
@@ -92,7 +125,7 @@ for try in $(seq $n_tries); do
 done
 touch $run/last.safetensors.123-0.tmp # as a run leaves it that is killed while it saves
 expect_same_end $run
-expect_equal "$run: its files" "$(ls $run | tr '\n' ' ')" "config.ini events.jsonl last.safetensors "
+expect_equal "$run: its files" "$(ls $run | tr '\n' ' ')" "best.safetensors config.ini events.jsonl last.safetensors "
 echo "killed after$delays s"
 
 finish

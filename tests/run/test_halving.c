@@ -6,6 +6,7 @@
 
 #include "engine/helpers.h"
 #include "run/halving.h"
+#include "tensor/cost.h"
 
 #define SEARCHED                                                                                       \
     "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 7\nepochs = 60\nschedule = hold\n" \
@@ -25,7 +26,11 @@ static esper_network *host_of(const char *task, const char *more)
 static int draw(const esper_network *network, int64_t most, uint64_t seed,
                 esper_halving_set sets[ESPER_HALVING_NETWORKS])
 {
-    return esper_halving_draw(&network->slots, network->engine->host.topology, most, seed, sets);
+    esper_halving_room room = {.params = most, .flops = -1.0};
+    int n;
+
+    check_good(esper_halving_draw(&network->slots, &network->engine->host, &room, seed, sets, &n));
+    return n;
 }
 
 /* By seed, all different, none too large, no noop, and every slot and blueprint in its turn. */
@@ -90,6 +95,35 @@ static void draws_what_there_is(void **state)
     assert_in_range(n, 1, 3); /* the host, and what has no parameters */
     assert_int_equal(sets[0].params, 0);
     assert_true(esper_halving_text(&sets[0], &network->slots, ESPER_TOPOLOGY_CNN, text));
+    esper_single_close(network);
+}
+
+/* By FLOPs, too: what is drawn is counted once more on the network that has it. */
+static void draws_below_flops(void **state)
+{
+    esper_network *network = host_of("synth", "");
+    double host = esper_net_flops(&network->net);
+    esper_halving_room room = {.params = -1, .flops = 0.3 * host};
+    esper_halving_set sets[ESPER_HALVING_NETWORKS];
+    char plant[ESPER_CONFIG_TEXT_CHARS + 16] = "plant = ", text[ESPER_CONFIG_TEXT_CHARS];
+    int n, n_near = 0;
+
+    (void)state;
+    check_good(esper_halving_draw(&network->slots, &network->engine->host, &room, 5, sets, &n));
+    assert_in_range(n, 4, ESPER_HALVING_NETWORKS);
+    for (int i = 0; i < n; i++) {
+        esper_network *planted;
+        double more;
+
+        assert_true(esper_halving_text(&sets[i], &network->slots, ESPER_TOPOLOGY_CNN, text));
+        snprintf(plant, sizeof(plant), "plant = %s\n", text);
+        planted = host_of("synth", plant);
+        more = esper_net_flops(&planted->net) - host;
+        assert_true(more <= room.flops);
+        n_near += more > 0.1 * room.flops;
+        esper_single_close(planted);
+    }
+    assert_in_range(n_near, 1, n);
     esper_single_close(network);
 }
 
@@ -252,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_by_seed),
         cmocka_unit_test(draws_what_there_is),
+        cmocka_unit_test(draws_below_flops),
         cmocka_unit_test(spends_what_one_run_may),
         cmocka_unit_test(somebody_wins),
         cmocka_unit_test(stopped_it_leaves_nothing),

@@ -25,6 +25,7 @@ typedef struct trial {
     const char *value;
     const char *with;
     const char *text_value; /* on text; NULL = the same */
+    const char *table_value; /* on tables, likewise */
     bool alone_vain;        /* without `with` it has no effect in one run at least that could do with it */
     const char *fault;      /* what brings it out that changes only what becomes of a fault */
     const char *elsewhere;  /* the test that sees what it changes, where these runs cannot: time, files, words, ranks */
@@ -45,6 +46,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_checkpoint_every] = {"2", "", .elsewhere = "replay/grow_kill.sh"},
     [KEY_progress] = {"none", "", .elsewhere = "ui/test_progress.sh"},
     [KEY_log_level] = {"error", "", .elsewhere = "cli/test_settings.sh"},
+    [KEY_log] = {"csv", "", .elsewhere = "cli/test_logs.sh"},
     [KEY_epochs] = {"3", ""},
     [KEY_length] = {"epochs", ""},
     [KEY_flops] = {"1", ""},
@@ -52,31 +54,35 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_max_steps] = {"3", ""},
     [KEY_optimizer] = {"adamw", "optimizer = sgd\n"},
     [KEY_lr] = {"0.02", ""},
-    [KEY_momentum] = {"0.5", "optimizer = sgd\n", NULL, true},
+    [KEY_momentum] = {"0.5", "optimizer = sgd\n", NULL, .alone_vain = true},
     [KEY_weight_decay] = {"0.2", ""},
-    [KEY_beta1] = {"0.5", ADAMW, NULL, true},
-    [KEY_beta2] = {"0.5", ADAMW, NULL, true},
-    [KEY_adam_eps] = {"0.5", ADAMW, NULL, true},
+    [KEY_beta1] = {"0.5", ADAMW, NULL, .alone_vain = true},
+    [KEY_beta2] = {"0.5", ADAMW, NULL, .alone_vain = true},
+    [KEY_adam_eps] = {"0.5", ADAMW, NULL, .alone_vain = true},
     [KEY_clip] = {"0.01", "optimizer = sgd\n"},
     [KEY_schedule] = {"cosine", ""},
     [KEY_warmup] = {"1", ""},
-    [KEY_lr_min] = {"0.01", FALLING, NULL, true},
-    [KEY_fall] = {"0.9", "schedule = hold\n", NULL, true},
+    [KEY_lr_min] = {"0.01", FALLING, NULL, .alone_vain = true},
+    [KEY_fall] = {"0.9", "schedule = hold\n", NULL, .alone_vain = true},
     [KEY_policy] = {"none", ""},
     [KEY_policy_cmd] = {"sh wait.sh", ""},
-    [KEY_policy_deadline] = {"90", "policy_cmd = sh wait.sh\n", NULL, true, .elsewhere = "cli/test_grow.sh"},
-    [KEY_decisions] = {"later.txt", "policy = scripted\ndecisions = soon.txt\n", NULL, true},
+    [KEY_policy_deadline] = {"90", "policy_cmd = sh wait.sh\n", NULL, .alone_vain = true,
+                             .elsewhere = "cli/test_grow.sh"},
+    [KEY_decisions] = {"later.txt", "policy = scripted\ndecisions = soon.txt\n", NULL, .alone_vain = true},
     [KEY_gates] = {"strict", ""},
     [KEY_gate_epochs] = {"3", "epochs = 16\n"},
     [KEY_embargo] = {"1", "policy = scripted\ndecisions = again.txt\nepochs = 20\n"},
-    [KEY_max_seeds] = {"1", BY_CHANCE},
-    [KEY_max_params] = {"200", BY_CHANCE, "3900"},
+    [KEY_max_seeds] = {"1", "policy = random\nepochs = 40\n"},
+    [KEY_max_params] = {"200", BY_CHANCE, "3900", .table_value = "600"},
+    [KEY_max_kib] = {"0.8", BY_CHANCE, "15.3", .table_value = "2.4"},
+    [KEY_max_flops] = {"149000", BY_CHANCE, "60500", .table_value = "1100"},
     [KEY_blueprints] = {"norm", ""},
-    [KEY_trial_share] = {"0", TRYING, NULL, true},
-    [KEY_trial_first] = {"0.3", TRYING, NULL, true},
-    [KEY_trial_rounds] = {"1", TRYING, NULL, true},
-    [KEY_trial_steps] = {"20", TRYING, NULL, true},
-    [KEY_trial_price] = {"100", TRYING, NULL, true},
+    [KEY_add_blueprints] = {"own = conv w", TRYING, "own = conv w; rows = linear w bare"},
+    [KEY_trial_share] = {"0", TRYING, NULL, .alone_vain = true},
+    [KEY_trial_first] = {"0.3", TRYING, NULL, .alone_vain = true},
+    [KEY_trial_rounds] = {"1", TRYING, NULL, .alone_vain = true},
+    [KEY_trial_steps] = {"20", TRYING, NULL, .alone_vain = true},
+    [KEY_trial_price] = {"100", TRYING, NULL, .alone_vain = true},
     [KEY_plateau] = {"0", ""},
     [KEY_plateau_epochs] = {"3", ""},
     [KEY_plant] = {"r0c0:norm", ""},
@@ -89,7 +95,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_inject] = {"4:host:param:nan", ""},
     [KEY_rounds] = {"1", ""},
     [KEY_envs] = {"1", ""},
-    [KEY_patience] = {"1", "rounds = 16\nepochs = 4\nseed = 3\n"},
+    [KEY_patience] = {"1", "rounds = 16\nepochs = 8\nseed = 3\nlr = 0.5\n"},
     [KEY_policy_width] = {"16", ""},
     [KEY_ppo_lr] = {"0.01", ""},
     [KEY_ppo_epochs] = {"1", ""},
@@ -110,11 +116,18 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_comm] = {"self", "", .elsewhere = "cli/test_settings.sh"},
     [KEY_sync_norm] = {"true", "", .elsewhere = "engine/test_ranks.sh"},
     [KEY_data] = {"other.txt", ""},
+    [KEY_image_size] = {"8x8", "", .elsewhere = "cli/test_own_images.sh"},
+    [KEY_grey] = {"true", "", .elsewhere = "cli/test_own_images.sh"},
+    [KEY_skip_bad] = {"true", "", .elsewhere = "cli/test_own_images.sh"},
+    [KEY_target] = {"b", "", .elsewhere = "cli/test_own_table.sh"},
+    [KEY_cache] = {"kept", "", .elsewhere = "cli/test_own_images.sh"},
     [KEY_valid_fraction] = {"0.2", ""},
     [KEY_train_limit] = {"9", "max_steps = 0\ntrain_limit = 30\n"},
     [KEY_crop] = {"2", ""},
     [KEY_flip] = {"true", ""},
     [KEY_cutout] = {"8", ""},
+    [KEY_host] = {"conv 3 | pool | mean | linear", "", "embed 8 | [layer 2]x2 | linear", "linear 9 | linear"},
+    [KEY_slots] = {"r0c0", "", "r0c1"},
     [KEY_blocks] = {"3", ""},
     [KEY_channels] = {"3", ""},
     [KEY_kernel] = {"1", ""},
@@ -136,12 +149,15 @@ static const struct {
     const char *task, *lines;
     bool text;
 } families[] = {
+    /* tables come before what reads files */
     {"synth", SMALL_CNN FEW "epochs = 2\n", false},
     {"synth_text", SMALL_TEXT FEW "epochs = 2\n", true},
+    {"synth_table", "threads = 1\nlayers = 3\nwidth = 8\nbatch = 8\nmax_steps = 5\n" FEW "epochs = 2\n", false},
     {"chars", SMALL_TEXT "data = some.txt\nvalid_fraction = 0.1\n", true},
 };
 
-enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), ON_FILES = N_FAMILIES - 1 };
+/* Tables are trained alone: growing and learning go by slots, whatever flows through them. */
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), ON_FILES = N_FAMILIES - 1, TABLES = ON_FILES - 1 };
 
 #define SOON "gates = permissive\ngate_epochs = 1\n"
 
@@ -290,10 +306,12 @@ static const esper_config_source by_flag = {.place = ESPER_CONFIG_FLAG}, by_vari
 
 static void set_value(esper_config *config, int family, int key, const esper_config_source *source)
 {
-    bool is_text = families[family].text && trials[key].text_value != NULL;
+    const char *other = families[family].text                               ? trials[key].text_value
+                        : strcmp(families[family].task, "synth_table") == 0 ? trials[key].table_value
+                                                                            : NULL;
 
-    check_good(esper_config_set(config, esper_config_key_at(key)->name,
-                                is_text ? trials[key].text_value : trials[key].value, source));
+    check_good(
+        esper_config_set(config, esper_config_key_at(key)->name, other != NULL ? other : trials[key].value, source));
 }
 
 static int n_bad; /* all are told before the test fails */
@@ -472,7 +490,7 @@ static void every_setting_has_an_effect_or_is_refused(void **state)
 
         for (int family = 0; family < N_FAMILIES; family++)
             for (int job = 0; job < N_JOBS; job++)
-                if ((family == ON_FILES) <= of_files && (family != ON_FILES || jobs[job].job == ESPER_CONFIG_IN_TRAIN))
+                if ((family == ON_FILES) <= of_files && (family < TABLES || jobs[job].job == ESPER_CONFIG_IN_TRAIN))
                     n_seen += check_one(family, job, key, &n_vain);
         if ((n_seen == 0) != (trials[key].elsewhere != NULL))
             fail_msg("%s: %s", esper_config_key_at(key)->name,
@@ -544,7 +562,8 @@ static void settings_of_ranks_matter_to_ranks(void **state)
     use.launched = true;
     assert_null(esper_config_why_not(&config, KEY_rank_deadline, &use, &instead));
     assert_null(esper_config_why_not(&config, KEY_sync_norm, &use, &instead));
-    use.images = false; /* a transformer has no batch norm */
+    use.images = false;
+    use.text = true; /* a transformer has no batch norm */
     assert_non_null(esper_config_why_not(&config, KEY_sync_norm, &use, &instead));
 }
 

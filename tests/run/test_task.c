@@ -5,6 +5,7 @@
 static const esper_dataset_info grey = {.channels = 1, .height = 28, .width = 28, .classes = 10};
 static const esper_dataset_info colour = {.channels = 3, .height = 32, .width = 32, .classes = 10};
 static const esper_dataset_info bytes = {.vocab = 256, .context = 128};
+static const esper_dataset_info rows = {.kind = ESPER_DATASET_VECTORS, .features = 16, .classes = 10};
 static const esper_dataset_info stories = {.vocab = 50257, .context = 256};
 
 /* Parameters, places to grow and batch size of each preset. */
@@ -29,6 +30,7 @@ static const struct {
     {"tinystories", &stories, 30044544, 3, 32},
     {"chars", &bytes, 842496, 2, 16},
     {"synth", &colour, 6418, 6, 128},
+    {"synth_table", &rows, 778, 2, 64},
 };
 
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };

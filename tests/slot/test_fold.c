@@ -174,7 +174,9 @@ static void check_all_ways(const esper_host *host, const grown_seed *seeds, cons
 
 static esper_host host_of(esper_topology topology)
 {
-    esper_host host = topology == ESPER_TOPOLOGY_CNN ? small_cnn() : small_transformer(0.0f);
+    esper_host host = topology == ESPER_TOPOLOGY_CNN   ? small_cnn()
+                      : topology == ESPER_TOPOLOGY_MLP ? small_mlp(0.0f)
+                                                       : small_transformer(0.0f);
 
     host.with_loss = true;
     return host;
@@ -224,6 +226,7 @@ static void test_fossils_are_folded(void **state)
     (void)state;
     check_family(ESPER_TOPOLOGY_CNN);
     check_family(ESPER_TOPOLOGY_TRANSFORMER);
+    check_family(ESPER_TOPOLOGY_MLP);
 }
 
 /* A seed that holds costs no more than a fossil; nor does one that blends and has arrived. */

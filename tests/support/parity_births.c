@@ -3,7 +3,7 @@
  * Expected is what was recorded, changed exactly as nn/blueprint.h says: all but `norm` have batch norms where group norms
  * were recorded; conv_small, depthwise, conv_light and conv_heavy have a `scale` more, born 1/2, hence are no identities; and
  * their last convolution, recorded as born 0 (conv_small always, the others for a multiplying blend), is born like any
- * other. */
+ * other. bottleneck's last convolution is born like any other too, and the norm behind it with weights of 1/2. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -144,17 +144,22 @@ static bool is_constant(const float *values, int64_t count)
     return true;
 }
 
-/* The convolution that was born 0 in front of a norm and a ReLU, and is not any more. */
+static bool is_bottleneck(const birth_case *birth)
+{
+    return strcmp(birth->blueprint, "bottleneck") == 0;
+}
+
+/* The convolution that was born 0 in front of a norm, and is not any more. */
 static bool is_revived(const birth_case *birth, const char *param)
 {
     static const char *const last_conv[][2] = {
-        {"conv_small", "conv.weight"},
-        {"depthwise", "pointwise.weight"},
-        {"conv_light", "enhance.conv.weight"},
-        {"conv_heavy", "enhance.1.conv.weight"},
+        {"conv_small", "conv.weight"},         {"depthwise", "pointwise.weight"},
+        {"conv_light", "enhance.conv.weight"}, {"conv_heavy", "enhance.1.conv.weight"},
+        {"bottleneck", "up.weight"},
     };
+    bool was_zero = birth->multiply ? birth->has_scale : strcmp(birth->blueprint, "conv_small") == 0;
 
-    if (!birth->has_scale || !(birth->multiply || strcmp(birth->blueprint, "conv_small") == 0))
+    if (!was_zero && !is_bottleneck(birth))
         return false;
     for (size_t i = 0; i < sizeof(last_conv) / sizeof(last_conv[0]); i++)
         if (strcmp(birth->blueprint, last_conv[i][0]) == 0 && strcmp(param, last_conv[i][1]) == 0)
@@ -167,7 +172,7 @@ static double expected_constant(const birth_case *birth, const esper_tensor *par
 {
     const json_t *recorded = json_object_get(json_object_get(birth->out, "constant"), param->name);
 
-    if (birth->has_scale && strcmp(param->name, "scale") == 0)
+    if (strcmp(param->name, birth->has_scale ? "scale" : is_bottleneck(birth) ? "gn.weight" : "") == 0)
         return 0.5;
     if (recorded == NULL || is_revived(birth, param->name))
         return (double)NAN;
@@ -201,7 +206,8 @@ static esper_status check_identity(const birth_case *birth, parity_run *run, esp
     esper_rng_key key = {.seed = 7, .purpose = ESPER_RNG_TEST};
     int64_t count = SAMPLES * run->net.tensors[run->net.input].count;
     float *x = esper_plan_data(run->plan, 0, run->net.input);
-    bool expected = !birth->has_scale && json_is_true(json_object_get(birth->out, "identity_at_birth")), identity;
+    bool recorded = json_is_true(json_object_get(birth->out, "identity_at_birth")),
+         expected = recorded && !birth->has_scale && !is_bottleneck(birth), identity;
     esper_rng rng;
 
     esper_rng_init(&rng, &key);

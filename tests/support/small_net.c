@@ -44,6 +44,13 @@ esper_host small_transformer(float dropout)
                         .with_loss = true};
 }
 
+esper_host small_mlp(float dropout)
+{
+    return (esper_host){.topology = ESPER_TOPOLOGY_MLP,
+                        .mlp = {.features = 7, .classes = 5, .layers = 2, .width = 12, .dropout = dropout},
+                        .with_loss = true};
+}
+
 esper_host spec_cnn(int blocks, int channels, int kernel, int pools)
 {
     return (esper_host){.topology = ESPER_TOPOLOGY_CNN,

@@ -13,6 +13,7 @@ enum { SMALL_MAX_NETS = 5, SMALL_MAX_SEEDS = 4, SMALL_SAMPLES = 19 };
 
 esper_host small_cnn(void);                        /* 3x8x8 -> 4 -> 8 channels, two pools, 5 classes */
 esper_host small_transformer(float dropout);       /* 2 layers of width 16, 6 of 8 positions, 11 words, 2 segments */
+esper_host small_mlp(float dropout);               /* 7 features, 2 layers of width 12, 5 classes */
 esper_host spec_cnn(int blocks, int channels, int kernel, int pools); /* 3x32x32, 10 classes */
 esper_host spec_transformer(void);                 /* the tinystories host */
 

@@ -496,6 +496,40 @@ static void rollbacks_undo(void **state)
     assert_int_equal(read_all("undo.sqlite", ESPER_STORE_ROLLBACK, standing, &row, 1), 2); /* facts cannot be undone */
 }
 
+/* Who follows a run asks for what is behind the last row it has. */
+static void rows_since_a_number(void **state)
+{
+    esper_store *store = begin_store("since.sqlite", NULL, "x");
+    esper_store_record rows[4], record;
+    esper_store_filter filter = all_of(1);
+    esper_store_reader *reader;
+    int64_t seq;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        record = filled_record(i % 2 == 0 ? ESPER_STORE_EPOCH : ESPER_STORE_STAGE, i, i, i);
+        assert_int_equal(esper_store_push(store, &record), i);
+    }
+    esper_store_close(store);
+    check_good(esper_store_reader_glance("since.sqlite", &reader));
+    check_good(esper_store_last_seq(reader, ESPER_STORE_N_KINDS, 1, &seq));
+    assert_int_equal(seq, 3);
+    check_good(esper_store_last_seq(reader, ESPER_STORE_EPOCH, 1, &seq));
+    assert_int_equal(seq, 2);
+    check_good(esper_store_last_seq(reader, ESPER_STORE_GATE, 1, &seq));
+    assert_int_equal(seq, -1);
+    check_good(esper_store_last_seq(reader, ESPER_STORE_N_KINDS, 2, &seq));
+    assert_int_equal(seq, -1);
+    esper_store_reader_close(reader);
+    filter.since = 1;
+    assert_int_equal(read_all("since.sqlite", ESPER_STORE_EPOCH, filter, rows, 4), 1);
+    assert_int_equal(rows[0].seq, 2);
+    filter.since = 2;
+    assert_int_equal(read_all("since.sqlite", ESPER_STORE_EPOCH, filter, rows, 4), 1);
+    filter.since = 4;
+    assert_int_equal(read_all("since.sqlite", ESPER_STORE_STAGE, filter, rows, 4), 0);
+}
+
 static void gates_carry_their_evidence(void **state)
 {
     esper_store *store = begin_store("gates.sqlite", NULL, "x");
@@ -957,6 +991,7 @@ int main(void)
         cmocka_unit_test(lineage_of_seeds),
         cmocka_unit_test(stages_are_called_so),
         cmocka_unit_test(rollbacks_undo),
+        cmocka_unit_test(rows_since_a_number),
         cmocka_unit_test(gates_carry_their_evidence),
         cmocka_unit_test(resume_cuts_back),
         cmocka_unit_test(cut_within_an_epoch),

@@ -35,7 +35,7 @@ static void check_good(esper_status status)
 
 static int block(esper_net *net, int x, float drop)
 {
-    x = esper_layer_conv(net, "conv", x, (esper_conv){CHANNELS, CHANNELS, 3, 1, false});
+    x = esper_layer_conv(net, "conv", x, (esper_conv){CHANNELS, CHANNELS, 3, 1});
     return esper_net_dropout(net, esper_net_relu(net, esper_layer_batch_norm(net, "bn", x, 1.0f)), drop);
 }
 

@@ -243,6 +243,15 @@ static void push_epoch(esper_store *store, int64_t epoch, double acc, int64_t pa
     esper_store_push(store, &record);
 }
 
+static void push_rate(esper_store *store, int64_t epoch, double lr)
+{
+    esper_store_record record = esper_store_record_of(ESPER_STORE_EPOCH, epoch, epoch * STEPS);
+
+    record.epoch_done.acc_valid = 60.0 + (double)epoch;
+    record.epoch_done.lr = lr;
+    esper_store_push(store, &record);
+}
+
 static void push_germination(esper_store *store, int64_t epoch, int64_t seed, const char *slot, const char *blueprint,
                              int64_t params)
 {
@@ -710,6 +719,47 @@ static void push_fork(esper_store *store, int64_t epoch, const char *slot, const
     esper_store_push(store, &record);
 }
 
+static int count_words(const esper_page *page, const char *words)
+{
+    int n = 0;
+
+    for (const char *s = page->text; (s = strstr(s, words)) != NULL; s++)
+        n++;
+    return n;
+}
+
+/* Held for two epochs, a trial after the third, the seed that came of it decided after the fifth; held; falling from 8 on; then the
+ * rate is raised once more, and falls again. */
+static void phases_stand_behind_the_curves(void **state)
+{
+    static const double rates[] = {0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.05, 0.01, 0.08, 0.04, 0.0};
+    enum { N = sizeof(rates) / sizeof(rates[0]), N_CHARTS = 2 /* accuracy and rate */ };
+    esper_store_run run = usual_run();
+    esper_store *store = begin("phases.sqlite", &run, NULL);
+    esper_page page;
+
+    (void)state;
+    for (int64_t epoch = 1; epoch <= N; epoch++) {
+        push_rate(store, epoch, rates[epoch - 1]);
+        if (epoch == 3) {
+            push_fork(store, 3, "", "", "\"round\":0,\"n_steps\":5,\"loss\":0.5,\"gain\":0,\"error\":0,\"flops\":3e9");
+            push_germination(store, 3, 1, "r0c1", "conv_light", 2432);
+        }
+        if (epoch == 5)
+            push_move(store, 5, 1, "holding", "fossilized", "it pays");
+    }
+    end(store, &run, 76.0, 9418, N);
+    page = page_of("phases.sqlite");
+    assert_int_equal(count_words(&page, "<title>hold, epoch 1 to 2: "), N_CHARTS);
+    assert_int_equal(count_words(&page, "<title>trial, epoch 3 to 3: "), N_CHARTS);
+    assert_int_equal(count_words(&page, "<title>grow, epoch 4 to 5: "), N_CHARTS);
+    assert_int_equal(count_words(&page, "<title>hold, epoch 6 to 10: "), N_CHARTS);
+    assert_int_equal(count_words(&page, "<title>fall, epoch 11 to 12: "), N_CHARTS);
+    has(&page, "epoch 9, rate raised: from 0.01 to 0.08");
+    has(&page, "<li><svg width=\"22\" height=\"14\" aria-hidden=\"true\"><rect class=\"phase p-fall\"");
+    esper_page_fini(&page);
+}
+
 static void trials(void **state)
 {
     esper_store_run run = usual_run();
@@ -1090,10 +1140,17 @@ static void push_round(esper_store *store, int64_t round)
             esper_fact_set_reward(&fact, parts[ESPER_PART_RENT] + parts[ESPER_PART_TERMINAL], parts);
             esper_store_tell(store, &fact, 1);
         }
+    record = esper_store_record_of(ESPER_STORE_DECISION, round, 6 * round); /* the policy comes to like conv_light */
+    ESPER_STORE_SET(record.decision.op, "germinate");
+    ESPER_STORE_SET(record.decision.slot, "r0c1");
+    ESPER_STORE_SET(record.decision.blueprint, round <= 4 ? "norm" : "conv_light");
+    record.decision.accepted = round != 30;
+    esper_store_push(store, &record);
     record = esper_store_record_of(ESPER_STORE_UPDATE, round, 6 * round);
     record.update.round = round;
     record.update.n_episodes = N_ENVS;
     record.update.return_mean = (double)round;
+    record.update.return_sd = 0.5;
     record.update.acc_mean = rise(round, 60.0, 80.0, 10.0);
     record.update.params_mean = 1000.0 + (double)round;
     record.update.kl = round == 7 ? (double)__builtin_nanf("") : 0.01;
@@ -1130,6 +1187,12 @@ static void a_run_that_learns(void **state)
     has(&page, "by the critic: -1 in round 1, 0.5 in round 30.");
     has(&page, "<th scope=\"row\">rent</th><td class=\"n\">-0.750</td><td class=\"n\">-0.750</td>");
     has(&page, "<th scope=\"row\">terminal</th><td class=\"n\">+5.500</td><td class=\"n\">+25.500</td>");
+    has(&page, "a standard deviation of them higher: 1.5 in round 1, 30.5 in round 30.");
+    has(&page, "<th scope=\"col\" class=\"n\">1 to 4</th>"); /* 30 rounds in eight columns */
+    has(&page,
+        "<td class=\"name\">r0c1</td><td class=\"name\">conv_light</td><td class=\"n h0\">0</td><td class=\"n h5\">4</td>");
+    has(&page, "<td class=\"name\">norm</td><td class=\"n h5\">4</td><td class=\"n h0\">0</td>");
+    has(&page, "<td class=\"n\">25</td></tr>"); /* what was refused is not planted */
     has(&page, "degraded, &lt;loss&gt;");
     has_not(&page, "escrow_forfeit");
     has_not(&page, "epoch 1");
@@ -1183,6 +1246,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run),
         cmocka_unit_test(numbers_that_are_none),
         cmocka_unit_test(trials),
+        cmocka_unit_test(phases_stand_behind_the_curves),
         cmocka_unit_test(nothing_to_draw),
         cmocka_unit_test(many_seeds),
         cmocka_unit_test(what_was_undone),

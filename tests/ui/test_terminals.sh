@@ -44,9 +44,9 @@ expect_width() { # COLUMNS [EXPRESSION]
 n=0
 all_settings=("TERM=dumb LANG=C" "TERM=xterm LANG=C.UTF-8" "LANG=C" "TERM=xterm LANG=C" "TERM=dumb LANG=C.UTF-8" "LANG=C.UTF-8"
     "TERM= LANG=C" "TERM=xterm NO_COLOR=1 LANG=C")
-topics=("" backends ops tasks blueprints features rewards "config synth" "config synth --all" "config synth_text --learn --all"
+topics=("" backends ops tasks blueprints hosts features rewards "config synth" "config synth --all" "config synth_text --learn --all"
     "net synth" "plan synth" "plan synth --time")
-commands=("" grow learn train eval inspect export report replay compare info bench)
+commands=("" grow learn train eval inspect export report replay compare runs watch info bench)
 if is_brief; then
     all_settings=("${all_settings[@]:0:2}") topics=("config synth" "plan synth --time") commands=(grow)
 fi

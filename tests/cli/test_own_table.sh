@@ -1,0 +1,80 @@
+#!/bin/bash
+# ctest: timeout=120 cost=4
+# A table becomes a run: columns are found and told, and the run goes on, is repeated, scored and exported from its directory alone.
+. "$SOURCE_DIR/tests/cli/common.sh"
+
+# Of two products one class: known structure, with gaps, a category, a column that says nothing and one that says too much.
+make_table() {
+    awk -v n="$1" 'BEGIN {
+        srand(7); print "name,x,y,town,zero,kind"
+        for (i = 0; i < n; i++) {
+            x = rand() * 4 - 2; y = rand() * 4 - 2; town = int(rand() * 3)
+            s = x * y + (town == 2 ? 1 : 0)
+            printf "n%d,%s,%.3f,%s,0,%s\n", i, rand() < 0.05 ? "" : sprintf("%.3f", x), y, \
+                substr("OsloRomeLima", 4 * town + 1, 4), (s > 0.5 ? "up" : s > -0.5 ? "level" : "down")
+        }
+    }'
+}
+make_table 2000 >t.csv
+quick=(--threads 1 --progress plain)
+
+esper info data t.csv
+expect_code 0
+expect_words out "a table, 6 numbers for a row, 3 classes" "2000 rows and 6 columns, with commas" "first line names them" \
+    "the target is 'kind', the last column" "name: left out: text with more than 1024 different values" \
+    "zero: left out: always the same" "category of 3 values" "missing" "down" "drawn by the seed" "chosen" "grow t.csv"
+esper info data t.csv --json
+expect_words out '"kind":"table"' '"features":6' '"name":"town","about":"category of 3 values"' '"chosen":{'
+
+esper grow t.csv "${quick[@]}" --epochs 300 --run-dir grown
+expect_code 0
+expect_words out "table: $PWD/t.csv" "3 classes: down, level, up" "MLP of 1 layer"
+cp -r grown elsewhere && mkdir -p far && cd far || exit 1
+esper replay ../elsewhere
+expect_code 0
+esper eval ../elsewhere
+expect_code 0
+expect_words out "test split" "% of" "level"
+esper grow --resume ../elsewhere --epochs 330 --progress none
+expect_code 0
+esper inspect ../elsewhere
+expect_words out '["down","level","up"]'
+esper export ../elsewhere --torch exported
+expect_code 0
+grep -q '^    "level",$' exported/model.py || bad "classes in model.py" "$(sed -n 20,40p exported/model.py)"
+grep -q '("town = Oslo", 0, 1),' exported/model.py || bad "features in model.py" "$(sed -n 20,40p exported/model.py)"
+cd .. || exit 1
+
+# Another target is other data and another network.
+esper train t.csv --target town "${quick[@]}" --epochs 2 --run-dir towns
+expect_code 0
+expect_words out "3 classes: Lima, Oslo, Rome"
+sed 's/,up$/,high/' t.csv >renamed.csv
+refused 2 'tells the classes ["down","level","up"] apart, and the data has ["down","high","level"]' eval grown --data renamed.csv
+
+# Names that would be code are data.
+{ echo "x,k"; for i in $(seq 60); do echo "$i,\"a\"\"; import os #\""; echo "-$i,日本 \\"; done; } >hostile.csv
+esper train hostile.csv "${quick[@]}" --epochs 2 --run-dir hostile
+expect_code 0
+esper export hostile --torch hostile_torch
+expect_code 0
+grep -qF '"a\u0022\u003b import os \u0023",' hostile_torch/model.py || bad "a hostile name" "$(grep -n import hostile_torch/model.py)"
+grep -qF '"\u65e5\u672c \u005c",' hostile_torch/model.py || bad "a name in another script" "$(grep -n -A4 CLASSES hostile_torch/model.py)"
+if command -v python3 >/dev/null; then
+    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' hostile_torch/model.py || bad "model.py is no Python"
+fi
+
+# What is refused, and where it is.
+printf 'a,b\n1,x\n2\n3,y\n' >ragged.csv
+refused 1 "ragged.csv: line 3 has 1 field, and the first has 2" grow ragged.csv
+printf 'a,b\n1,x\n2,x\n' >one.csv
+refused 1 "all rows are of one class" grow one.csv
+seq 400 | awk 'BEGIN { print "a,b" } { print $1 "," $1 * 1.5 }' >numbers.csv
+refused 1 "that asks for a number, and only classes can be learned" grow numbers.csv
+refused 2 "no column is called 'knd'|did you mean 'kind'" grow t.csv --target knd
+refused 2 "--target has no effect on synth" train synth --target a
+head -c 5000 /dev/urandom >noise.csv
+esper grow noise.csv
+[ "$code" -ne 0 ] || bad "noise was taken for a table"
+
+finish

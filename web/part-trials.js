@@ -1,0 +1,38 @@
+// Trials: the forks with a seed against the one that got nothing.
+import { clear, el, fixed, gauge, isNumber, plural, scaled, section, signed, table, whole } from "./dom.js";
+
+export function trials(desk) {
+  const body = el("div", {});
+  let drawn = "";
+
+  function update() {
+    const run = desk.run;
+    const key = run.trials.map((t) => `${t.epoch}:${t.forks.length}:${t.verdict?.seq}:${t.stands}`).join();
+    if (key === drawn && key) return;
+    drawn = key;
+    if (run.trials.length === 0) {
+      clear(body, el("p", { class: "soft", text: "No trial was held." }));
+      return;
+    }
+    clear(body,
+      el("p", { class: "soft", text: "The run is forked: once as it is, and once with each candidate. All train on the same batches while their rate falls to 0. Gain: validation loss of the fork that got nothing less the candidate's, with the interval that is right for all candidates together." }),
+      run.trials.map(trialOf));
+  }
+  return { title: "Trials", update, element: section("Trials: forks against nothing", body) };
+}
+
+function trialOf(trial) {
+  const most = Math.max(1e-9, ...trial.forks.map((f) => (isNumber(f.gain) && isNumber(f.reach) ? Math.abs(f.gain) + f.reach : 0)));
+  const outcome = trial.winner ? `${trial.winner.blueprint} in ${trial.winner.slot} wins` : trial.verdict ? "none pays" : "not decided";
+  const share = isNumber(trial.share) ? `, ${(100 * trial.share).toFixed(0)} % of the run spent` : "";
+  return el("div", { class: "trial" + (trial.stands ? "" : " undone") },
+    el("h3", { text: `Epoch ${trial.epoch}${share}: ${outcome}` }),
+    trial.verdict?.reason ? el("p", { class: "soft", text: trial.verdict.reason }) : null,
+    table([{ name: "Slot" }, { name: "Blueprint" }, { name: "Gain over nothing" }, { name: "nats", n: true }, { name: "Interval", n: true, kind: "extra" }, { name: "Loss", n: true, kind: "extra" }, { name: "Rounds", n: true, kind: "extra" }, { name: "Steps", n: true, kind: "extra" }, { name: "FLOPs", n: true, kind: "extra" }],
+      trial.forks.map((fork) => ({
+        className: fork === trial.winner ? "won" : null,
+        cells: fork.slot
+          ? [fork.slot, fork.blueprint, gauge(fork.gain, fork.gain - fork.reach, fork.gain + fork.reach, most), signed(fork.gain, 4), `${fixed(fork.gain - fork.reach, 4)} to ${fixed(fork.gain + fork.reach, 4)}`, fixed(fork.loss, 4), whole(fork.rounds), whole(fork.steps), scaled(fork.flops)]
+          : ["nothing", el("span", { class: "soft", text: "as it is" }), el("span", { class: "soft", text: "what they are measured against" }), "0", "–", fixed(fork.loss, 4), whole(fork.rounds), whole(fork.steps), scaled(fork.flops)],
+      })), { label: `Forks of the trial at epoch ${trial.epoch}: ${plural(trial.forks.length, "fork")}` }));
+}
