@@ -16,4 +16,8 @@ if [ "$(id -u)" -eq 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 export OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rtc_hwloc_vmhole=none
-exec timeout -k 5 "${RANKS_SECONDS:-60}" mpirun --oversubscribe --bind-to none -n "$n" "$@"
+# Launchers of one user share a folder that the last of them removes: another that begins just then finds it, and ends.
+OMPI_MCA_orte_tmpdir_base=$(mktemp -d) || exit 1
+export OMPI_MCA_orte_tmpdir_base
+trap 'rm -rf "$OMPI_MCA_orte_tmpdir_base"' EXIT
+timeout -k 5 "${RANKS_SECONDS:-60}" mpirun --oversubscribe --bind-to none -n "$n" "$@"

@@ -35,7 +35,7 @@ def main(arguments):
     path = os.path.abspath(arguments[0])
     find_library()
     with open(path) as file:
-        wants_torch = re.search(r"(?m)^import torch$", file.read())
+        wants_torch = re.search(r"(?m)^import torch\b", file.read())
     if wants_torch and importlib.util.find_spec("torch") is None:
         skip("%s has no PyTorch (Debian package python3-torch): the guard for it is not tested" % sys.executable)
     os.environ.setdefault("SOURCE_DIR", ROOT)
