@@ -37,6 +37,10 @@ expect_code 0
 expect_words out "test split" "% of" "level"
 esper grow --resume ../elsewhere --epochs 330 --progress none
 expect_code 0
+esper report ../elsewhere --out page.html # told once, by the run that began
+expect_code 0
+page=$(cat page.html)
+expect_words page "<dt>Data</dt><dd>3 classes: down, level, up</dd>"
 esper inspect ../elsewhere
 expect_words out '["down","level","up"]'
 esper export ../elsewhere --torch exported
