@@ -118,5 +118,7 @@ function isHealthy(run) {
 function factsOf(run) {
   const r = run.run;
   const time = isNumber(r.seconds) ? r.seconds : run.epochs.reduce((sum, e) => sum + (isNumber(e.seconds) ? e.seconds : 0), 0);
-  return [`random seed ${r.rng_seed}`, r.kernels, r.threads ? plural(r.threads, "thread") : null, r.gate_mode ? `${r.gate_mode} gates` : null, `time ${duration(time)}`, r.build ? `build ${r.build}` : null, r.n_resumed > 0 ? `resumed ${plural(r.n_resumed, "time")}` : null].filter(Boolean);
+  const classes = run.rows.classes?.map((c) => c.name) ?? [];
+  const data = classes.length > 0 ? `${plural(classes.length, "class", "classes")}: ${classes.slice(0, 20).join(", ")}${classes.length > 20 ? ` and ${classes.length - 20} more` : ""}` : null;
+  return [data, `random seed ${r.rng_seed}`, r.kernels, r.threads ? plural(r.threads, "thread") : null, r.gate_mode ? `${r.gate_mode} gates` : null, `time ${duration(time)}`, r.build ? `build ${r.build}` : null, r.n_resumed > 0 ? `resumed ${plural(r.n_resumed, "time")}` : null].filter(Boolean);
 }

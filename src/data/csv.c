@@ -114,6 +114,12 @@ static esper_status fail_long(const reader *self, uint64_t line)
                       self->name, line, (int)ESPER_CSV_MAX_FIELD);
 }
 
+/* So far a field may reach: what is too long is refused there, and not at the end of the file. */
+static const char *reach_of(const reader *self, const char *from)
+{
+    return self->end - from > ESPER_CSV_MAX_FIELD ? from + ESPER_CSV_MAX_FIELD + 1 : self->end;
+}
+
 static esper_status append(const reader *self, const char *from, size_t n, size_t *used)
 {
     scratch *copy = self->copy;
@@ -134,13 +140,13 @@ static esper_status append(const reader *self, const char *from, size_t n, size_
 /* A field in quotes; self->at is behind the first of them. */
 static esper_status read_quoted(reader *self, cell *out)
 {
-    const char *from = self->at, *at = from, *quote;
+    const char *from = self->at, *at = from, *reach = reach_of(self, from), *quote;
     uint64_t line = self->line;
     size_t n_copied = 0;
 
     for (;;) {
-        quote = memchr(at, '"', (size_t)(self->end - at));
-        if ((quote != NULL ? quote : self->end) - from > ESPER_CSV_MAX_FIELD)
+        quote = at < reach ? memchr(at, '"', (size_t)(reach - at)) : NULL;
+        if ((quote != NULL ? quote : reach) - from > ESPER_CSV_MAX_FIELD)
             return fail_long(self, line);
         if (quote == NULL)
             return ESPER_FAIL(ESPER_E_FORMAT, "%s: the quote in line %" PRIu64 " is never closed", self->name, line);
@@ -176,8 +182,10 @@ static esper_status read_cell(reader *self, cell *out, bool *last_out)
         ESPER_TRY(read_quoted(self, out));
         at = self->at;
     } else {
+        const char *reach = reach_of(self, at);
+
         from = at;
-        while (at < end && *at != self->separator && *at != '\n')
+        while (at < reach && *at != self->separator && *at != '\n')
             at++;
         if (at - from > ESPER_CSV_MAX_FIELD)
             return fail_long(self, self->line);
@@ -350,13 +358,14 @@ static esper_status add_column(const reader *self, esper_csv *csv, const cell *c
     return ESPER_OK;
 }
 
-/* What stands most often between the fields of the first line. */
+/* What stands most often between the fields of the first line, or of as much of it as one field may have. */
 static char find_separator(const char *at, const char *end)
 {
     static const char candidates[] = {',', ';', '\t'};
     size_t n[sizeof(candidates)] = {0}, best = 0;
     bool quoted = false;
 
+    end = end - at > ESPER_CSV_MAX_FIELD ? at + ESPER_CSV_MAX_FIELD : end;
     for (; at < end && (quoted || *at != '\n'); at++) {
         quoted = quoted != (*at == '"');
         for (size_t i = 0; !quoted && i < sizeof(candidates); i++)
@@ -376,7 +385,7 @@ static esper_status read_header(reader *self, esper_csv *csv)
     cell c;
 
     csv->has_header = true;
-    while (!last) {
+    for (int n = 0; !last && n <= ESPER_CSV_MAX_COLUMNS; n++) { /* more are refused below */
         ESPER_TRY(read_cell(&first, &c, &last));
         csv->has_header = csv->has_header && !esper_csv_number(c.from, c.to, &value);
     }
@@ -445,7 +454,7 @@ static esper_status read_rows(reader self, esper_csv *csv)
 
     csv->n_rows = 0;
     csv->n_blank = skip_blank(&self);
-    while (status == ESPER_OK && self.at < self.end) {
+    while (self.at < self.end) {
         uint64_t line = self.line;
         float *row;
         bool last = false;
@@ -457,12 +466,17 @@ static esper_status read_rows(reader self, esper_csv *csv)
             cell c;
 
             status = read_cell(&self, &c, &last);
-            if (status == ESPER_OK && n < csv->n_columns)
+            if (status == ESPER_OK && n == ESPER_CSV_MAX_COLUMNS)
+                status = ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has more than %d fields, and the first has %d",
+                                    self.name, line, n, csv->n_columns);
+            else if (status == ESPER_OK && n < csv->n_columns)
                 status = take_cell(&self, &csv->columns[n], &c, line, &row[n]);
         }
         if (status == ESPER_OK && n != csv->n_columns)
             status = ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has %d field%s, and the first has %d", self.name,
                                 line, n, n == 1 ? "" : "s", csv->n_columns);
+        if (status != ESPER_OK)
+            break;
         csv->n_rows++;
         csv->n_blank += skip_blank(&self);
     }

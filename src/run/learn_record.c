@@ -12,6 +12,33 @@
 
 /* ------------------------------------------------------------------------------------------------ the run */
 
+/* Counted whether there is a store or not: one that is begun later tells what it has not. */
+static void tell(learn *self, const esper_fact *fact)
+{
+    esper_fact copy = *fact; /* which gets its time there */
+
+    self->rows[fact->kind]++;
+    if (self->base.store != NULL)
+        esper_store_tell(self->base.store, fact, 1);
+    esper_bus_tell(&self->logs, &copy, 1);
+}
+
+/* For a store that does not have them: a new one, or one of a version that did not tell. */
+static void tell_classes(learn *self)
+{
+    const esper_dataset *data = self->base.data;
+
+    if (!esper_dataset_names_classes(data))
+        return;
+    for (int i = 0; i < esper_dataset_info_get(data)->classes; i++) {
+        esper_fact fact = esper_fact_of(ESPER_FACT_CLASS, 0, 0);
+
+        fact.class.number = i;
+        fact.class.name = esper_dataset_class_name(data, i);
+        tell(self, &fact);
+    }
+}
+
 void learn_open_records(learn *self)
 {
     esper_fact fact = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, 0);
@@ -32,6 +59,8 @@ void learn_open_records(learn *self)
         run_base_open_store(&self->base, &fact, NULL,
                             &(run_mark){self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT,
                                         self->desc->resume != NULL && self->counted ? self->rows : NULL});
+    if (self->rows[ESPER_FACT_CLASS] == 0)
+        tell_classes(self);
 }
 
 void learn_close_records(learn *self, esper_status status)
@@ -56,17 +85,6 @@ void learn_close_records(learn *self, esper_status status)
 static esper_fact fact_of(const learn *self, esper_fact_kind kind)
 {
     return esper_fact_of(kind, self->round, (int64_t)self->n_steps);
-}
-
-/* Counted whether there is a store or not: one that is begun later tells what it has not. */
-static void tell(learn *self, const esper_fact *fact)
-{
-    esper_fact copy = *fact; /* which gets its time there */
-
-    self->rows[fact->kind]++;
-    if (self->base.store != NULL)
-        esper_store_tell(self->base.store, fact, 1);
-    esper_bus_tell(&self->logs, &copy, 1);
 }
 
 /* What was put where, in the table that a run that grows has its decisions in. There is no log to have a place in: decisions of

@@ -128,6 +128,22 @@ static void tell_parts(run *self)
     }
 }
 
+/* Likewise the classes, where they have names. */
+static void tell_classes(run *self)
+{
+    const esper_dataset *data = self->base.engine->data;
+
+    if (!esper_dataset_names_classes(data))
+        return;
+    for (int i = 0; i < esper_dataset_info_get(data)->classes; i++) {
+        esper_fact fact = esper_fact_of(ESPER_FACT_CLASS, 0, (int64_t)self->network->cursor.step);
+
+        fact.class.number = i;
+        fact.class.name = esper_dataset_class_name(data, i);
+        run_tell(self, &fact);
+    }
+}
+
 static void tell_resumed(run *self)
 {
     const char *identity = esper_backend_identity(self->base.engine->backend);
@@ -171,6 +187,8 @@ void run_tell_start(run *self)
     }
     if (self->growth != NULL && self->desc->replay == NULL && self->bus.n_rows[ESPER_FACT_PART] == 0)
         tell_parts(self);
+    if (self->growth != NULL && self->desc->replay == NULL && self->bus.n_rows[ESPER_FACT_CLASS] == 0)
+        tell_classes(self);
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);
 }

@@ -189,7 +189,8 @@ static void add_runs(const esper_source *source, bool running, esper_page *page)
 static const esper_store_kind shown[] = {ESPER_STORE_EPOCH,     ESPER_STORE_GERMINATION, ESPER_STORE_STAGE,
                                          ESPER_STORE_SEED_EPOCH, ESPER_STORE_GATE,       ESPER_STORE_CHECK,
                                          ESPER_STORE_DECISION,  ESPER_STORE_HEALTH,      ESPER_STORE_ROLLBACK,
-                                         ESPER_STORE_ATTRIBUTION, ESPER_STORE_EPISODE,   ESPER_STORE_UPDATE};
+                                         ESPER_STORE_ATTRIBUTION, ESPER_STORE_EPISODE,   ESPER_STORE_UPDATE,
+                                         ESPER_STORE_CLASS};
 
 enum { N_SHOWN = sizeof(shown) / sizeof(shown[0]) };
 

@@ -29,8 +29,8 @@
 #define ESPER_EVENT_VERSION 1
 
 /* 4 is 3 without the table `events`, which nobody filled; 5 is 4 with the column `gain` of `rewards`; 6 is 5 with the table
- * `parts`. Older stores are read, and gone on with (store_sql.c). */
-#define ESPER_STORE_VERSION        6
+ * `parts`; 7 is 6 with the table `classes`. Older stores are read, and gone on with (store_sql.c). */
+#define ESPER_STORE_VERSION        7
 #define ESPER_STORE_VERSION_OLDEST 3
 
 #define ESPER_FACT_TABLE_LIST(FACT) \
@@ -47,7 +47,8 @@
     FACT(REWARD, reward, rewards, NULL, MANY, UNDONE, "what a decided epoch was worth, part by part") \
     FACT(EPISODE, episode, episodes, NULL, KEPT, STANDS, "a learner played an episode to its end") \
     FACT(UPDATE, update, updates, NULL, KEPT, STANDS, "a learner's policy was updated") \
-    FACT(PART, part, parts, NULL, KEPT, STANDS, "a part of the network as its host was built: a block, or a slot")
+    FACT(PART, part, parts, NULL, KEPT, STANDS, "a part of the network as its host was built: a block, or a slot") \
+    FACT(CLASS, class, classes, NULL, KEPT, STANDS, "a class of the data, where the data names them")
 
 /* Those without a table of their own. The first two are the row of a run in `runs`. */
 #define ESPER_FACT_OTHER_LIST(FACT)                                                                         \
@@ -319,6 +320,11 @@
     F(e, ROW, INT, 0, channels, "of what leaves it")                                                 \
     F(e, ROW, TEXT, 32, shape, "of what leaves it, for one sample, such as 64x16x16")                \
     F(e, ROW, INT, 0, params, "of a block; NULL: a slot")
+
+/* Told at the same time. A name is any text that somebody gave a folder or wrote into a table. */
+#define ESPER_FACT_CLASS_FIELDS(F, e)                        \
+    F(e, ROW, INT, 0, number, "its label, from 0")           \
+    F(e, ROW, TEXT, 256, name, "as the data names it; a longer one is cut off")
 
 /* ---- what the store adds: columns of `runs` that it fills itself, its losses, and the view `seeds`, the lineage with a row for
  *      each seed whose germination stands ---- */

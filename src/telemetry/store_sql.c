@@ -18,8 +18,8 @@
 /* Says in the file's header whose database this is: "Espr". */
 enum { APPLICATION_ID = 0x45737072 };
 
-/* Since when there is a column `gain` of `rewards`, and the table `parts`. */
-enum { GAIN_VERSION = 5, PARTS_VERSION = 6 };
+/* Since when there is a column `gain` of `rewards`, the table `parts`, and the table `classes`. */
+enum { GAIN_VERSION = 5, PARTS_VERSION = 6, CLASSES_VERSION = 7 };
 
 /* Looking through all pages of a store takes some milliseconds for each megabyte; a larger one is taken at its word until a
  * page turns out bad. */
@@ -171,7 +171,8 @@ static esper_status try_views(sqlite3 *db, const char *path, int64_t version)
     esper_store_text sql = {.used = 0};
 
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
-        if (kind == ESPER_STORE_PART && version < PARTS_VERSION)
+        if ((kind == ESPER_STORE_PART && version < PARTS_VERSION) ||
+            (kind == ESPER_STORE_CLASS && version < CLASSES_VERSION))
             continue;
         sql.used = 0;
         esper_store_text_add(&sql, "SELECT * FROM %s%s", esper_store_table(kind),
@@ -285,6 +286,8 @@ static esper_status mend_schema(sqlite3 *db, const char *path, int64_t version)
         ESPER_TRY(esper_store_sql_execute(db, path, "ALTER TABLE rewards ADD COLUMN gain REAL"));
     if (version < PARTS_VERSION)
         ESPER_TRY(create_table(db, path, ESPER_STORE_PART, false));
+    if (version < CLASSES_VERSION)
+        ESPER_TRY(create_table(db, path, ESPER_STORE_CLASS, false));
     esper_store_text_add(&sql, "PRAGMA user_version = %d", ESPER_STORE_VERSION);
     return esper_store_sql_execute(db, path, sql.text);
 }
@@ -300,6 +303,8 @@ static esper_status mend_sight(sqlite3 *db, const char *path, int64_t version)
             "CREATE TEMP VIEW rewards_standing AS SELECT *, NULL AS gain FROM main.rewards_standing"));
     if (version < PARTS_VERSION)
         ESPER_TRY(create_table(db, path, ESPER_STORE_PART, true));
+    if (version < CLASSES_VERSION)
+        ESPER_TRY(create_table(db, path, ESPER_STORE_CLASS, true));
     return esper_store_sql_execute(db, path, "PRAGMA query_only = ON");
 }
 

@@ -97,6 +97,7 @@ static void write_facts(esper_page *page, const esper_report_data *data)
     esper_report_fact_int(page, "Epochs", data->closing.grown.epochs);
     esper_report_fact_int(page, "Times resumed", run->n_resumed);
     esper_report_fact_int(page, "Rollbacks", data->rollbacks.n);
+    esper_report_classes(page, &data->classes);
     esper_html(page, "</dl>\n");
 }
 

@@ -218,7 +218,7 @@ static esper_status read_tables(esper_store_reader *reader, esper_report_data *d
     } tables[] = {{ESPER_STORE_EPOCH, &data->epochs},         {ESPER_STORE_STAGE, &data->stages},
                   {ESPER_STORE_SEED_EPOCH, &data->seed_epochs}, {ESPER_STORE_GATE, &data->gates},
                   {ESPER_STORE_CHECK, &data->checks},         {ESPER_STORE_DECISION, &data->decisions},
-                  {ESPER_STORE_ROLLBACK, &data->rollbacks}};
+                  {ESPER_STORE_ROLLBACK, &data->rollbacks},   {ESPER_STORE_CLASS, &data->classes}};
 
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
         ESPER_TRY(esper_report_rows_read(reader, tables[i].kind, data->run.id, tables[i].rows));
@@ -264,7 +264,7 @@ void esper_report_data_fini(esper_report_data *data)
 {
     esper_report_rows *const rows[] = {&data->epochs,    &data->control_epochs, &data->stages,   &data->seed_epochs,
                                        &data->gates,     &data->checks,         &data->decisions, &data->rollbacks,
-                                       &data->readings,  &data->attributions};
+                                       &data->readings,  &data->attributions,   &data->classes};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         esper_report_rows_fini(rows[i]);

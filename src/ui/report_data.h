@@ -38,6 +38,7 @@ typedef struct esper_report_data {
     esper_report_numbers closing;
     char                *config;
     esper_report_rows    epochs, control_epochs, stages, seed_epochs, gates, checks, decisions, rollbacks;
+    esper_report_rows    classes;      /* of the data; none where it does not name them */
     esper_report_rows    readings;     /* of the guard, those that found something */
     esper_report_rows    attributions; /* the last one that stands of each measure, seed and other seed */
     int64_t              n_readings, n_skipped;

@@ -9,6 +9,8 @@
 #include "base/status.h"
 #include "ui/report_html.h"
 
+enum { MOST_CLASSES = 20 }; /* that are named */
+
 void esper_report_begin(esper_page *page, const char *title, const char *style)
 {
     esper_html(
@@ -29,6 +31,18 @@ void esper_report_fact(esper_page *page, const char *name, const char *text)
 void esper_report_fact_int(esper_page *page, const char *name, int64_t value)
 {
     esper_html(page, "<div><dt>%s</dt><dd>%" PRIi64 "</dd></div>\n", name, value);
+}
+
+void esper_report_classes(esper_page *page, const esper_report_rows *classes)
+{
+    if (classes->n == 0)
+        return;
+    esper_html(page, "<div class=\"wide\"><dt>Data</dt><dd>%d class%s: ", classes->n, classes->n == 1 ? "" : "es");
+    for (int i = 0; i < classes->n && i < MOST_CLASSES; i++)
+        esper_html(page, "%s%s", i > 0 ? ", " : "", classes->at[i].record.class.name);
+    if (classes->n > MOST_CLASSES)
+        esper_html(page, " and %d more", classes->n - MOST_CLASSES);
+    esper_html(page, "</dd></div>\n");
 }
 
 void esper_report_run_facts(esper_page *page, const esper_store_run *run)

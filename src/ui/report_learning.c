@@ -43,6 +43,7 @@ typedef struct choice {
 typedef struct learning {
     const esper_store_run *run;
     esper_report_rows      updates;
+    esper_report_rows      classes; /* of the data; none where it does not name them */
     esper_report_rows      above, below; /* the same, with returns a standard deviation higher and lower */
     choice                 choices[MOST_CHOICES];
     int                    n_choices;
@@ -155,6 +156,7 @@ static esper_status read_all(esper_store_reader *reader, learning *self)
         snprintf(self->weights, sizeof(self->weights), "%s", config.reward_weights);
     }
     ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_UPDATE, self->run->id, &self->updates));
+    ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_CLASS, self->run->id, &self->classes));
     if (self->updates.n == 0)
         return ESPER_OK;
     self->last_round = update_at(self, self->updates.n - 1)->update.round;
@@ -246,6 +248,7 @@ static void write_facts(const learning *self, esper_page *page)
     esper_report_fact_int(page, "Parameters of the host", run->params_host);
     esper_report_run_facts(page, run);
     esper_report_fact_int(page, "Times resumed", run->n_resumed);
+    esper_report_classes(page, &self->classes);
     esper_html(page, "</dl>\n");
 }
 
@@ -478,6 +481,7 @@ esper_status esper_report_learning(esper_store_reader *reader, const esper_store
         status = page->status;
     }
     esper_report_rows_fini(&self.updates);
+    esper_report_rows_fini(&self.classes);
     esper_report_rows_fini(&self.above);
     esper_report_rows_fini(&self.below);
     esper_mem_free(self.config);

@@ -14,6 +14,8 @@ void esper_report_begin(esper_page *page, const char *title, const char *style);
 /* A cell of <dl class="facts">; an empty text was not recorded. */
 void esper_report_fact(esper_page *page, const char *name, const char *text);
 void esper_report_fact_int(esper_page *page, const char *name, int64_t value);
+/* How many classes the data has, and what the first of them are called; nothing where it does not name them. */
+void esper_report_classes(esper_page *page, const esper_report_rows *classes);
 /* Those that every run has: threads, build, name, when it began. */
 void esper_report_run_facts(esper_page *page, const esper_store_run *run);
 

@@ -28,6 +28,7 @@ const char esper_report_style[] =
     ".facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));margin:18px 0 14px;"
     "background:var(--panel);border:1px solid var(--rule);border-radius:6px;overflow:hidden}\n"
     ".facts div{padding:9px 12px;min-width:0;border:solid var(--rule);border-width:0 1px 1px 0;margin:0 -1px -1px 0}\n"
+    ".facts .wide{grid-column:1/-1}\n"
     ".facts dt{font-size:12px;color:var(--soft)}\n"
     ".facts dd{margin:0;font-weight:600;overflow-wrap:anywhere}\n"
     ".wide{overflow-x:auto;margin:10px 0}\n"

@@ -74,6 +74,10 @@ printf 'to be or not to be %.0s' {1..400} >play.txt
 esper train play.txt "${small_text[@]}" --progress none
 expect_code 0
 
+esper learn other --batch 8 --max-steps 2 --epochs 3 --envs 2 --policy-width 8 --ppo-chunk 3 --rounds 1 --threads 1 --cache kept \
+    --progress none --run-dir learned
+expect_code 0
+expect_words out "learned   1 round" "saved     learned/policy.safetensors"
 esper compare other --epochs 1 --max-steps 2 --seeds 1 --policies none,random --threads 1 --dir compared --cache kept
 expect_code 0
 

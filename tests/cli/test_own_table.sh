@@ -37,6 +37,10 @@ expect_code 0
 expect_words out "test split" "% of" "level"
 esper grow --resume ../elsewhere --epochs 330 --progress none
 expect_code 0
+esper report ../elsewhere --out page.html # told once, by the run that began
+expect_code 0
+page=$(cat page.html)
+expect_words page "<dt>Data</dt><dd>3 classes: down, level, up</dd>"
 esper inspect ../elsewhere
 expect_words out '["down","level","up"]'
 esper export ../elsewhere --torch exported
@@ -44,6 +48,19 @@ expect_code 0
 grep -q '^    "level",$' exported/model.py || bad "classes in model.py" "$(sed -n 20,40p exported/model.py)"
 grep -q '("town = Oslo", 0, 1),' exported/model.py || bad "features in model.py" "$(sed -n 20,40p exported/model.py)"
 cd .. || exit 1
+
+# A policy learns on it, goes on from its directory, and decides about a run on the same data.
+learn=(--batch 8 --max-steps 2 --epochs 5 --gate-epochs 1 --envs 2 --policy-width 8 --ppo-chunk 3 --ppo-epochs 2 --rounds 2)
+esper learn t.csv "${quick[@]}" "${learn[@]}" --run-dir learned
+expect_code 0
+expect_words out "task      table: hosts of" "--data=$PWD/t.csv" "saved     learned/policy.safetensors"
+esper learn --resume learned --rounds 3 --progress none
+expect_code 0
+expect_words out "learned   3 rounds, 6 episodes"
+page=$(cat learned/report.html)
+expect_words page "<dt>Data</dt><dd>3 classes: down, level, up</dd>"
+esper grow t.csv "${quick[@]}" --epochs 5 --batch 8 --max-steps 2 --gate-epochs 1 --policy learned/policy.safetensors --run-dir by_learned
+expect_code 0
 
 # Another target is other data and another network.
 esper train t.csv --target town "${quick[@]}" --epochs 2 --run-dir towns

@@ -3,6 +3,7 @@
 #include "data/helpers.h"
 
 #include <math.h>
+#include <sys/mman.h>
 
 #include "base/rng.h"
 #include "data/csv.h"
@@ -187,6 +188,41 @@ static void test_refused(void **state)
     free(wide);
 }
 
+/* A line without an end, of a file so long that nobody should read on: all behind its first 2 MiB cannot be read here. */
+static void test_endless(void **state)
+{
+    enum { READABLE = 2 << 20, ALL = 64 << 20 };
+    static const struct {
+        const char *begin;
+        char        goes_on;
+        const char *words;
+    } cases[] = {
+        {"", 'a', "line 1 has a field of more than 1048576 bytes"},
+        {"", ',', "more than 16384 columns"},
+        {"\"", '"', "line 1 has a field of more than 1048576 bytes"},
+        {"\"", 'z', "line 1 has a field of more than 1048576 bytes"},
+        {"a,b\n1,x\n", '7', "line 3 has a field of more than 1048576 bytes"},
+        {"a,b\n1,x\n", ',', "line 3 has more than 16384 fields, and the first has 2"},
+        {"a,b\n1,x\n2,\"", '\n', "line 3 has a field of more than 1048576 bytes"},
+        {"a,b\n1,x\n2,\"", '"', "line 3 has a field of more than 1048576 bytes"},
+    };
+    char *bytes = mmap(NULL, ALL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    (void)state;
+    assert_true(bytes != MAP_FAILED);
+    assert_int_equal(mprotect(bytes, READABLE, PROT_READ | PROT_WRITE), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        esper_csv csv = {0};
+
+        memset(bytes, cases[i].goes_on, READABLE);
+        memcpy(bytes, cases[i].begin, strlen(cases[i].begin));
+        assert_fails(esper_csv_read("endless.csv", bytes, ALL, "", &csv), ESPER_E_FORMAT, cases[i].words);
+        esper_csv_fini(&csv);
+        assert_int_equal(blocks_live(), 0);
+    }
+    munmap(bytes, ALL);
+}
+
 /* Whatever bytes change: a table or an error, and nothing left. */
 static void test_changed_bytes(void **state)
 {
@@ -365,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_dialects),
         cmocka_unit_test(test_missing_and_types),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_endless),
         cmocka_unit_test(test_changed_bytes),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_unfit),

@@ -966,6 +966,7 @@ static void a_store_of_the_first_release_is_read(void **state)
     assert_int_equal(rows[0].rollback.from_step, 7);
     assert_int_equal(read_all("first.sqlite", ESPER_STORE_REWARD, all_of(1), rows, 4), 3);
     assert_true(rows[1].reward.gain == ESPER_STORE_NO_REAL && rows[1].reward.total == 0.1485);
+    assert_int_equal(read_all("first.sqlite", ESPER_STORE_CLASS, all_of(1), rows, 4), 0);
     store = open_store("first.sqlite", NULL);
     check_good(esper_store_resume(store, "old", 3, 15, ESPER_STORE_NO_INT, &id));
     assert_int_equal(id, 1);
@@ -975,6 +976,7 @@ static void a_store_of_the_first_release_is_read(void **state)
     assert_int_equal(ask("first.sqlite", "SELECT count(*) FROM epochs WHERE run = 1"), 4);
     assert_int_equal(ask("first.sqlite", "PRAGMA user_version"), ESPER_STORE_VERSION);
     assert_int_equal(ask("first.sqlite", "SELECT count(*) FROM rewards_standing WHERE gain IS NULL"), 3);
+    assert_int_equal(ask("first.sqlite", "SELECT count(*) FROM classes"), 0);
 }
 
 int main(void)

@@ -932,6 +932,38 @@ static void hostile_text(void **state)
     esper_page_fini(&page);
 }
 
+/* Classes that the data names are told in one line, the first twenty by their names, whatever those are. */
+static void classes_by_name(void **state)
+{
+    esper_store_run run = usual_run();
+    esper_store *store;
+    esper_page page;
+
+    (void)state;
+    for (int n = 0; n <= 23; n += n == 0 ? 2 : 21) {
+        store = begin("classes.sqlite", &run, NULL);
+        for (int i = 0; i < n; i++) {
+            esper_store_record record = esper_store_record_of(ESPER_STORE_CLASS, 0, 0);
+
+            record.class.number = i;
+            snprintf(record.class.name, sizeof(record.class.name), "na\xc3\xafve %d", i);
+            if (i == 0)
+                ESPER_STORE_SET(record.class.name, "<b onclick='x'>");
+            esper_store_push(store, &record);
+        }
+        esper_store_close(store);
+        page = page_of("classes.sqlite");
+        if (n == 0)
+            has_not(&page, "<dt>Data</dt>");
+        else
+            has(&page, n == 2 ? "<dt>Data</dt><dd>2 classes: &lt;b onclick=&#39;x&#39;&gt;, na\xc3\xafve 1</dd>"
+                              : "<dt>Data</dt><dd>23 classes: &lt;b onclick=&#39;x&#39;&gt;, na\xc3\xafve 1, ");
+        if (n == 23)
+            has(&page, ", na\xc3\xafve 19 and 3 more</dd>");
+        esper_page_fini(&page);
+    }
+}
+
 /* A database that somebody has changed: what cannot be is no reason to fail. */
 static void numbers_that_cannot_be(void **state)
 {
@@ -1251,6 +1283,7 @@ int main(void)
         cmocka_unit_test(many_seeds),
         cmocka_unit_test(what_was_undone),
         cmocka_unit_test(hostile_text),
+        cmocka_unit_test(classes_by_name),
         cmocka_unit_test(numbers_that_cannot_be),
         cmocka_unit_test(bytes_that_are_no_text),
         cmocka_unit_test(numbers_for_people),
