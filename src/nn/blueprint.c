@@ -212,11 +212,11 @@ enum {
         .build = build_, .size = size_, .births = births_, .about = about_                                   \
     }
 
-/* The end of a list, and what esper_blueprint_append may put before it. */
-#define ROOM_FOR_TEXTS NULL, NULL, NULL
-_Static_assert(ESPER_BLUEPRINT_TEXTS == 2, "lists have room for them, and an end");
+/* Of a list: what is compiled in, what esper_blueprint_append puts behind it, and the end. */
+enum { MOST_BLUEPRINTS = ESPER_BLUEPRINT_NUMBERS + 1 };
+_Static_assert(ESPER_BLUEPRINT_FIRST_TEXT + ESPER_BLUEPRINT_TEXTS <= ESPER_BLUEPRINT_NUMBERS, "all have a number");
 
-static const esper_blueprint *cnn_blueprints[] = {
+static const esper_blueprint *cnn_blueprints[MOST_BLUEPRINTS] = {
     BLUEPRINT(CNN, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
     BLUEPRINT(CNN, "norm", 3, 130, build_norm, 0, SCALED, "group norm, faded in by a learned weight"),
     BLUEPRINT(CNN, "attention", 2, 2000, build_cnn_attention, 0, FIXED, "squeeze-and-excitation channel gate"),
@@ -226,10 +226,9 @@ static const esper_blueprint *cnn_blueprints[] = {
     BLUEPRINT(CNN, "depthwise", 4, 4800, build_depthwise, 0, SCALED, "depthwise 3x3 and 1x1, residual"),
     BLUEPRINT(CNN, "conv_light", 1, 37000, build_conv, 3, SCALED, "one 3x3 convolution block, residual"),
     BLUEPRINT(CNN, "conv_heavy", 7, 74000, build_conv_heavy, 0, SCALED, "two 3x3 convolution blocks, residual"),
-    ROOM_FOR_TEXTS,
 };
 
-static const esper_blueprint *transformer_blueprints[] = {
+static const esper_blueprint *transformer_blueprints[MOST_BLUEPRINTS] = {
     BLUEPRINT(TRANSFORMER, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
     BLUEPRINT(TRANSFORMER, "norm", 3, 800, build_norm, 0, SCALED, "layer norm, faded in by a learned weight"),
     BLUEPRINT(TRANSFORMER, "lora", 8, 6000, build_lora, 8, SCALED, "low-rank linear update, rank 8"),
@@ -240,12 +239,11 @@ static const esper_blueprint *transformer_blueprints[] = {
     BLUEPRINT(TRANSFORMER, "mlp_small", 10, 591000, build_mlp, 2, SCALED, "MLP of twice the width, residual"),
     BLUEPRINT(TRANSFORMER, "mlp", 11, 1200000, build_mlp, 4, SCALED, "MLP of four times the width, residual"),
     BLUEPRINT(TRANSFORMER, "layer", 13, 1775000, build_layer, 0, COPIED, "one more layer like the host's own"),
-    ROOM_FOR_TEXTS,
 };
 
 /* A policy belongs to a topology, so these may have numbers that mean others elsewhere; all have room in the head of a learned
  * one. */
-static const esper_blueprint *mlp_blueprints[] = {
+static const esper_blueprint *mlp_blueprints[MOST_BLUEPRINTS] = {
     BLUEPRINT(MLP, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
     BLUEPRINT(MLP, "norm", 3, 130, build_norm, 0, SCALED, "layer norm, faded in by a learned weight"),
     BLUEPRINT(MLP, "lora", 8, 1000, build_lora, 8, SCALED, "low-rank linear update, rank 8"),
@@ -254,7 +252,6 @@ static const esper_blueprint *mlp_blueprints[] = {
     BLUEPRINT(MLP, "mlp_small", 10, 17000, build_mlp, 2, SCALED, "MLP of twice the width, residual"),
     BLUEPRINT(MLP, "glu", 2, 25000, build_glu, 2, SCALED, "gated linear unit of twice the width, residual"),
     BLUEPRINT(MLP, "mlp", 11, 33000, build_mlp, 4, SCALED, "MLP of four times the width, residual"),
-    ROOM_FOR_TEXTS,
 };
 
 const char *esper_blend_name(int blend)

@@ -58,8 +58,14 @@ typedef struct esper_blueprint {
     int (*build)(esper_net *net, int x, esper_blueprint_how how);
 } esper_blueprint;
 
-/* Numbers of those that were added: behind all others, and without room in the head of a learned policy. */
-enum { ESPER_BLUEPRINT_FIRST_TEXT = 14, ESPER_BLUEPRINT_TEXTS = 2, ESPER_BLUEPRINT_NAME_CHARS = 20 };
+/* Numbers of those that were added: behind all others, and without room in the head of a learned policy. All numbers are below
+ * ESPER_BLUEPRINT_NUMBERS: sets of blueprints are bits of 32. */
+enum {
+    ESPER_BLUEPRINT_FIRST_TEXT = 14,
+    ESPER_BLUEPRINT_TEXTS = 16,
+    ESPER_BLUEPRINT_NUMBERS = 32,
+    ESPER_BLUEPRINT_NAME_CHARS = 20
+};
 
 /* "add", "multiply", "gate"; NULL for other codes. The operator of that name; -1 = there is none. */
 const char *esper_blend_name(int blend);

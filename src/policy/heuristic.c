@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -466,11 +467,12 @@ static size_t pack(const esper_policy *base, void *memory)
 
 static esper_status unpack(esper_policy *base, const void *packed, size_t bytes)
 {
-    esper_heuristic_memory memory;
+    esper_heuristic_memory memory = {0};
+    size_t shorter = offsetof(esper_heuristic_memory, penalties[16]); /* as it was before ESPER_BLUEPRINT_TEXTS was 16 */
 
-    if (bytes != sizeof(memory))
+    if (bytes != sizeof(memory) && bytes != shorter)
         return ESPER_FAIL(ESPER_E_FORMAT, "packed heuristic: %zu bytes, expected %zu", bytes, sizeof(memory));
-    memcpy(&memory, packed, sizeof(memory));
+    memcpy(&memory, packed, bytes);
     if (memory.rotation_index < 0 || memory.germinations < 0)
         return ESPER_FAIL(ESPER_E_FORMAT, "packed heuristic: its counters are impossible");
     for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)

@@ -57,7 +57,8 @@ void esper_heuristic_settings_pace(esper_heuristic_settings *settings, int gate_
 esper_status esper_heuristic_settings_rotate(esper_heuristic_settings *settings, esper_topology topology,
                                              const char *names);
 
-/* What it remembers, and what its pack has behind the head: plain memory without holes. */
+/* What it remembers, and what its pack has behind the head: plain memory without holes. Packs from when there were fewer
+ * blueprints end earlier; penalties that they do not have are 0. */
 typedef struct esper_heuristic_memory {
     int64_t rotation_index, germinations, last_prune_epoch, last_decay_epoch;
     double  penalties[ESPER_POLICY_BLUEPRINTS]; /* by index; 0 = none */

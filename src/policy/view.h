@@ -13,7 +13,7 @@
 
 enum {
     ESPER_POLICY_MAX_SLOTS = 64,
-    ESPER_POLICY_BLUEPRINTS = 16, /* indices of blueprints are below this */
+    ESPER_POLICY_BLUEPRINTS = ESPER_BLUEPRINT_NUMBERS, /* indices of blueprints are below this */
     ESPER_POLICY_ID_CHARS = 16,   /* of a slot's id, terminator included */
     ESPER_POLICY_SEED_CHARS = 48, /* of a seed's id */
     ESPER_POLICY_HISTORY = 5,     /* epochs of losses and accuracies in the signals */

@@ -108,6 +108,12 @@ esper grow synth_table --threads 1 --epochs 20 --add-blueprints 'deep = linear 4
 expect_code 0
 log=$(cat tried/decisions.jsonl)
 expect_words log '"blueprint":"deep"'
+many=$(for i in 1 2 3 4 5 6 7 8 9; do printf 'kind_%d = conv w | [conv w]x%d; ' "$i" "$i"; done)
+esper grow synth "${small[@]}" --add-blueprints "${many%; }" --policy heuristic --blueprints kind_1,kind_9 --plant r0c0:kind_8,r0c1:kind_9 \
+    --run-dir many
+expect_code 0
+esper eval many
+expect_code 0
 esper train synth --add-blueprints 'bad = conv 2w' --plant r0c0:bad
 expect_code 2
 expect_words err "blueprint bad: blueprint: a blueprint keeps the width of the stream: it ends 128 wide on one of 64"

@@ -49,7 +49,9 @@ static void test_mistakes(void **state)
         {"a = conv w; b", "not 'b'"},
         {"a = conv w; b = ", "blueprint b: there is no stage in it"},
         {"a = conv w; a = norm", "'a' stands there twice"},
-        {"a = norm; b = norm; c = norm", "at most 2 can be added"},
+        {"a=norm;b=norm;c=norm;d=norm;e=norm;f=norm;g=norm;h=norm;i=norm;j=norm;k=norm;l=norm;m=norm;n=norm;o=norm;"
+         "p=norm;q=norm",
+         "at most 16 can be added"},
         {"a_name_that_is_too_long = norm", "at most 19 characters"},
         {"a = conv 2w | linear", "it has no embed, mean, pool, slot or linear without a width"},
         {"a = conv 65w", "expected w, 2w to 64w, or w/2 to w/64\n   conv 65w\n        ^^^"},

@@ -142,6 +142,7 @@ static void unsound_payloads(void **state)
 {
     esper_policy_setup setup = full_setup();
     esper_heuristic_memory memory = {.last_prune_epoch = -100};
+    size_t shorter = offsetof(esper_heuristic_memory, penalties[16]);
     char frame[512];
 
     (void)state;
@@ -164,6 +165,10 @@ static void unsound_payloads(void **state)
             esper_pack_seal(frame, names[i], sizeof(memory));
             check_fails(esper_policy_unpack(policy, frame, ESPER_PACK_HEAD_BYTES + sizeof(memory)), ESPER_E_FORMAT,
                         "impossible");
+            memory.rotation_index = 2; /* packed when sixteen blueprints had a number */
+            memcpy(frame + ESPER_PACK_HEAD_BYTES, &memory, shorter);
+            esper_pack_seal(frame, names[i], shorter);
+            check_good(esper_policy_unpack(policy, frame, ESPER_PACK_HEAD_BYTES + shorter));
         }
         esper_policy_close(policy);
     }
