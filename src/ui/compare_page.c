@@ -294,10 +294,13 @@ void esper_compare_report(const esper_compare *compare, const char *dir, esper_p
     write_verdict(compare, page);
     write_lead(compare, page);
     write_facts(compare, dir, page);
-    esper_html(page, "<nav aria-label=\"Sections\"><a href=\"#front\">Front</a><a href=\"#result\">Result</a>"
+    esper_html(page, "<nav aria-label=\"Sections\"><a href=\"#front\">Front</a><a href=\"#curves\">Curves</a>"
+                     "<a href=\"#result\">Result</a>"
                      "<a href=\"#pairs\">Differences</a><a href=\"#runs\">Runs</a></nav>\n</header>\n<main>\n"
                      "<h2 id=\"front\">Accuracy and size</h2>\n");
     esper_compare_plot(compare, page);
+    esper_html(page, "<h2 id=\"curves\">Learning curves</h2>\n");
+    esper_compare_curves(compare, dir, page);
     esper_html(page, "<h2 id=\"result\">Result</h2>\n");
     write_summary(compare, page);
     write_learned(compare, page);

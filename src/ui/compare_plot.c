@@ -18,6 +18,8 @@ const char esper_compare_plot_style[] =
     ".run{fill:none;stroke:var(--c);stroke-width:1.3;opacity:.55}\n"
     ".mean{fill:var(--c);stroke:var(--ink);stroke-width:1}.span{stroke:var(--c);stroke-width:1.8}\n"
     ".front{fill:none;stroke:var(--ink);stroke-width:1.2;stroke-dasharray:6 4}\n"
+    ".dots{fill:none;stroke:var(--c);stroke-width:3;stroke-linecap:round;opacity:.4}"
+    ".course{fill:none;stroke:var(--c);stroke-width:2}.key .line{width:18px;height:3px;background:var(--c)}\n"
     "svg text.name{fill:var(--ink);font-weight:600}\n"
     "td svg{max-width:none}\n"; /* marks keep their size where a table is wide */
 

@@ -92,6 +92,7 @@ refused 2 "grown/scripted-3 holds a run with lr = 0.05, and 0.1 is wanted now" c
 page=$(cat grown/report.html)
 expect_words page "synth: 4 ways compared" "Test accuracy against parameters" "</html>"
 expect_equal "runs in the plot" "$(grep -c '<path class="run ' grown/report.html)" 8
+expect_equal "curves, and their means" "$(grep -c '<path class="dots ' grown/report.html) $(grep -c '<path class="course ' grown/report.html)" "8 4"
 n_checks=$((n_checks + 1))
 if command -v xmllint >/dev/null; then
     xmllint --noout grown/report.html 2>err.txt || bad "grown/report.html is not well-formed" "$(head -n 5 err.txt)"
