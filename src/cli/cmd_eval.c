@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/job.h"
 #include "run/checkpoint.h"
 #include "run/run_dir.h"
 #include "run/settings.h"
@@ -80,6 +81,7 @@ static esper_status print_score(const esper_network *network, const char *file, 
                              esper_text_count((int64_t)tally->samples, count));
         if (scores != NULL && esper_dataset_names_classes(network->engine->data))
             print_classes(network->engine->data, scores);
+        esper_job_report_best(file, cursor->epoch);
         return ESPER_OK;
     }
     text = esper_mem_alloc(TEXT_CHARS);
@@ -178,10 +180,12 @@ const esper_command esper_command_eval = {
     .name = "eval",
     .arguments = "RUN|FILE [flags]",
     .summary = "accuracy of a checkpoint",
-    .help = "FILE is a checkpoint; RUN a directory, the beginning of its name below runs/, or 'last'.\n\n"
-            "  --split NAME    test (default), valid or train\n"
-            "  --json          one JSON object instead of a sentence\n"
-            "  --threads N, --backend NAME, --data PATH, --batch N   as for train",
+    .help =
+        "FILE is a checkpoint; RUN a directory, the beginning of its name below runs/, or 'last'. Of a run its last network is\n"
+        "scored; RUN/best.safetensors is the one with the least validation loss.\n\n"
+        "  --split NAME    test (default), valid or train\n"
+        "  --json          one JSON object instead of a sentence\n"
+        "  --threads N, --backend NAME, --data PATH, --batch N   as for train",
     .keys = keys,
     .options = options,
     .wants = "one run or checkpoint",

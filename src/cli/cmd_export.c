@@ -9,6 +9,7 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/job.h"
 #include "run/checkpoint.h"
 #include "run/export.h"
 #include "run/single.h"
@@ -73,10 +74,13 @@ static void print_written(const esper_network *network, const request *asked)
                          esper_text_count(esper_net_count_params(&network->net, -1), count));
     if (asked->safetensors != NULL)
         esper_terminal_print(stdout, "written   %s\n", asked->safetensors);
-    if (asked->torch_dir == NULL)
+    if (asked->torch_dir == NULL) {
+        esper_job_report_best(asked->file, network->cursor.epoch);
         return;
+    }
     esper_terminal_print(stdout, "written   %s/%s and %s/%s\n", asked->torch_dir, ESPER_EXPORT_MODEL, asked->torch_dir,
                          ESPER_EXPORT_WEIGHTS);
+    esper_job_report_best(asked->file, network->cursor.epoch);
     printf("next      python3 %s/%s\n", esper_shell_quote_path(asked->torch_dir, quoted), ESPER_EXPORT_MODEL);
 }
 
@@ -227,7 +231,8 @@ const esper_command esper_command_export = {
     .summary = "a trained network for PyTorch and others",
     .help =
         "Writes the network of a checkpoint so that other programs can use it. FILE is a checkpoint; RUN a directory, the\n"
-        "beginning of its name below runs/, or 'last'.\n\n"
+        "beginning of its name below runs/, or 'last'. Of a run the last network is written; RUN/best.safetensors is the\n"
+        "one with the least validation loss.\n\n"
         "  --torch DIR         model.py, a PyTorch module written out line by line, and model.safetensors, its\n"
         "                      weights. It needs PyTorch and nothing else; in evaluation it gives our outputs\n"
         "  --safetensors FILE  the weights alone, under the same names\n"

@@ -7,12 +7,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/status.h"
 #include "cli/own_data.h"
 #include "dist/launch.h"
+#include "run/checkpoint.h"
 #include "run/settings.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
@@ -245,4 +247,28 @@ void esper_job_report_saved(const esper_run_result *result)
                              "best      %s of epoch %u: validation loss %.4f, accuracy %.2f %% (last %.4f, %.2f %%)\n",
                              path, result->best.epoch, result->best.loss, result->best.accuracy,
                              result->last.loss_valid, result->last.acc_valid);
+}
+
+void esper_job_report_best(const char *file, uint32_t epoch)
+{
+    const char *slash = strrchr(file, '/');
+    char path[ESPER_PATH_CHARS];
+    esper_checkpoint best;
+    esper_cursor cursor;
+    uint64_t budget, weights;
+    uint32_t of;
+
+    if (slash == NULL || strcmp(slash + 1, ESPER_RUN_CHECKPOINT) != 0 ||
+        snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - file), file, ESPER_RUN_BEST) >= (int)sizeof(path) ||
+        access(path, R_OK) != 0 || esper_checkpoint_init(path, &best) != ESPER_OK)
+        return;
+    if (esper_checkpoint_mark(&best, &cursor, &budget, &weights) == ESPER_OK) {
+        of = cursor.epoch + (cursor.batch > 0); /* it is kept when it has been validated, just before its epoch ends */
+        if (of != epoch)
+            esper_terminal_print(stdout,
+                                 "note      this is the run's last network; for the one with the least validation "
+                                 "loss, of epoch %u, give %s\n",
+                                 of, path);
+    }
+    esper_checkpoint_fini(&best);
 }

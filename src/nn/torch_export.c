@@ -2,7 +2,6 @@
 #include "nn/torch_export.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,12 +12,19 @@
 
 /* ------------------------------------------------------------------------------------------------ the text */
 
+/* Who runs the file as a program to see whether it works gets a sentence; who imports it, Python's own error. */
 static const char imports[] = "import json\n"
                               "import math\n"
                               "import os\n"
                               "import sys\n"
                               "\n"
-                              "import torch\n"
+                              "try:\n"
+                              "    import torch\n"
+                              "except ModuleNotFoundError as error:\n"
+                              "    if __name__ != \"__main__\" or error.name != \"torch\":\n"
+                              "        raise\n"
+                              "    sys.exit(f\"model.py needs PyTorch, and {sys.executable} has none: \"\n"
+                              "             \"pip install torch, or take a Python that has it\")\n"
                               "import torch.nn.functional as F\n"
                               "from torch import nn\n";
 
@@ -121,8 +127,24 @@ static void print_docstring(const esper_torch_desc *desc, esper_page *page)
                      ESPER_VERSION);
 }
 
-/* Text from anywhere as a string of Python in ASCII: letters, digits and blanks as they are, all else by its number, so that no
- * text can end the string. Bytes that are no UTF-8 become U+FFFD. */
+/* Characters that are not seen, or that turn around how a line is seen: a name could look like another, or like code. Controls, soft
+ * hyphen, marks of direction, separators of lines, joiners, private use, tags. */
+static bool is_unseen(uint32_t c)
+{
+    static const uint32_t ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},     {0xad, 0xad},       {0x34f, 0x34f},
+                                         {0x61c, 0x61c},   {0x115f, 0x1160}, {0x17b4, 0x17b5},   {0x180b, 0x180f},
+                                         {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},   {0x3164, 0x3164},
+                                         {0xd800, 0xf8ff}, {0xfe00, 0xfe0f}, {0xfeff, 0xfeff},   {0xffa0, 0xffa0},
+                                         {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0x10ffff}};
+
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1])
+            return true;
+    return false;
+}
+
+/* Text from anywhere as a string of Python, in UTF-8: as it is but for quotes and backslashes, so that no text can end the string, and
+ * what is not seen, by their numbers. Bytes that are no UTF-8 become U+FFFD. */
 static void print_string(esper_page *page, const char *text)
 {
     const uint8_t *at = (const uint8_t *)text;
@@ -142,10 +164,10 @@ static void print_string(esper_page *page, const char *text)
             for (size_t i = 1; i < length; i++)
                 c = c << 6 | (at[i] & 0x3fu);
         }
-        if (c < 0x80 && (isalnum((int)c) || c == ' ' || c == '_' || c == '-' || c == '.' || c == '=' || c == '/'))
-            esper_page_print(page, "%c", (int)c);
-        else
+        if (c == '"' || c == '\\' || c == 0xfffd || is_unseen(c))
             esper_page_print(page, c > 0xffff ? "\\U%08x" : "\\u%04x", c);
+        else
+            esper_page_print(page, "%.*s", (int)length, (const char *)at);
     }
     esper_page_print(page, "\"");
 }
