@@ -78,6 +78,7 @@ typedef struct esper_growth_closing {
     esper_growth_side        fixed;
     const esper_growth_seed *seeds; /* (n_seeds), by birth */
     int                      n_seeds;
+    const char *why_none; /* where there are none: the reason that was decided by; NULL or "" = not known */
 } esper_growth_closing;
 
 #endif

@@ -309,12 +309,12 @@ static esper_status decide(esper_policy *policy, const esper_policy_view *view, 
         return ESPER_OK;
     esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
     if (late)
-        esper_decision_because(decision_out, ESPER_REASON_LATE, "The rate falls: growing is over");
+        esper_decision_because(decision_out, ESPER_REASON_LATE, ESPER_TRIALS_OVER);
     else if (isfinite(self->memory.next))
         esper_decision_because(decision_out, ESPER_REASON_EARLY,
                                "The next trial comes when %.1f %% of the run is spent", 100.0 * self->memory.next);
     else
-        esper_decision_because(decision_out, ESPER_REASON_NO_BLUEPRINT, "Nothing is left to try, or to try it with");
+        esper_decision_because(decision_out, ESPER_REASON_NO_BLUEPRINT, ESPER_TRIALS_DONE);
     return ESPER_OK;
 }
 

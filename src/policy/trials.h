@@ -14,6 +14,10 @@
 
 enum { ESPER_TRIAL_MAX_FORKS = 64 };
 
+/* Reasons of decisions in which nothing is tried any more. Why that is so, one before them says. */
+#define ESPER_TRIALS_OVER "The rate falls: growing is over"
+#define ESPER_TRIALS_DONE "Nothing is left to try, or to try it with"
+
 /* A fork, and what came of it in the last round that it took part in. */
 typedef struct esper_fork {
     int32_t  slot, blueprint; /* slot of the view; -1: it got nothing */

@@ -39,8 +39,8 @@ static void print_network(const esper_network *network, FILE *stream)
         if (cnn->pools < cnn->blocks)
             fprintf(stream, ", %d pool%s", cnn->pools, cnn->pools == 1 ? "" : "s");
     } else if (network->engine->host.topology == ESPER_TOPOLOGY_MLP)
-        fprintf(stream, "MLP of %d layer%s, width %d, for %d columns", mlp->layers, mlp->layers == 1 ? "" : "s",
-                mlp->width, mlp->features);
+        fprintf(stream, "MLP of %d layer%s, width %d, for %d number%s of a row", mlp->layers,
+                mlp->layers == 1 ? "" : "s", mlp->width, mlp->features, mlp->features == 1 ? "" : "s");
     else
         fprintf(stream, "transformer of %d layer%s, width %d, %d head%s, context %d", host->layers,
                 host->layers == 1 ? "" : "s", host->width, host->heads, host->heads == 1 ? "" : "s", host->context);
@@ -59,10 +59,14 @@ static void print_growth(const esper_network *network, FILE *stream)
     int64_t limit;
 
     assert(network->slots.n > 0);
-    esper_terminal_print(
-        stream, "  growth    %d slot%s from %s to %s; %s decides, %s gates\n", network->slots.n,
-        network->slots.n == 1 ? "" : "s", network->slots.slot[0].id, network->slots.slot[network->slots.n - 1].id,
-        config->policy_cmd[0] != '\0' ? "a program" : config->policy, esper_config_gates_name(config->gates));
+    if (network->slots.n == 1)
+        esper_terminal_print(stream, "  growth    one slot, %s", network->slots.slot[0].id);
+    else
+        esper_terminal_print(stream, "  growth    %d slots from %s to %s", network->slots.n, network->slots.slot[0].id,
+                             network->slots.slot[network->slots.n - 1].id);
+    esper_terminal_print(stream, "; %s decides, %s gates\n",
+                         config->policy_cmd[0] != '\0' ? "a program" : config->policy,
+                         esper_config_gates_name(config->gates));
     limit = esper_engine_params_limit(config);
     if (limit > 0 && config->max_flops > 0.0)
         fprintf(stream, "            up to %s parameters and %s for a sample\n", esper_text_count(limit, count),

@@ -119,12 +119,15 @@ static void print_seed(FILE *stream, const esper_growth_seed *seed)
 void esper_grow_view_closing(FILE *stream, const esper_growth_closing *closing)
 {
     bool tried = false;
+    esper_line why;
 
     assert(closing->n_seeds == 0 || closing->seeds != NULL);
     print_table(stream, closing);
-    if (closing->n_seeds == 0)
-        fprintf(stream, "\n  no seed germinated\n");
-    else
+    if (closing->n_seeds == 0) {
+        esper_line_init(&why, MOST_REASON, false);
+        esper_line_put(&why, "%s", closing->why_none != NULL ? closing->why_none : "");
+        fprintf(stream, "\n  no seed germinated%s%s\n", why.used > 0 ? ": " : "", why.text);
+    } else
         fprintf(stream, "\n  %-6s %-14s %8s %11s  end\n", "slot", "seed", "params", "born");
     for (int i = 0; i < closing->n_seeds; i++)
         print_seed(stream, &closing->seeds[i]);

@@ -431,15 +431,19 @@ void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growt
     char f[ESPER_TEXT_CHARS], g[ESPER_TEXT_CHARS], h[ESPER_TEXT_CHARS];
     bool is_last = growth->max_epochs > 0 && growth->epoch >= growth->max_epochs;
 
-    view->live.last_shown = esper_clock_seconds();
     if (!esper_live_is_shown(&view->live))
         return;
     if (isfinite(growth->acc_valid))
         add_point(view, growth->acc_valid);
     if (shows_block(view)) {
+        view->live.last_shown = esper_clock_seconds();
         draw_block(view, growth);
         return;
     }
+    if (view->live.plain && !esper_live_is_epoch_due(&view->live, growth->epoch, growth->max_epochs))
+        return;
+    view->live.last_shown = esper_clock_seconds();
+    view->live.last_epoch = growth->epoch;
     esper_grow_view_clear(view);
     if (!view->table_begun)
         fprintf(view->live.stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");

@@ -12,7 +12,8 @@
  *       r0c1  conv_light    holding     [======] 1.00    2      8,512 +4.1 [3.2, 5.0]   G2 passed
  *       wait: The next trial comes when 38.0 % of the run is spent
  *
- * Elsewhere, and in a window that is too small for it: plain lines, one for each epoch and one for each thing that happened. */
+ * Elsewhere, and in a window that is too small for it: plain lines, one for each epoch, or in a log for about a hundred of a long
+ * run, and one for each thing that happened. */
 #ifndef ESPER_UI_GROW_VIEW_H
 #define ESPER_UI_GROW_VIEW_H
 
@@ -44,7 +45,7 @@ void esper_grow_view_network(esper_grow_view *view, const esper_net *plain);
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing);
 /* At any step, and before each batch of an evaluation: shows it when it is time. */
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth);
-/* At the end of an epoch: always shows. */
+/* At the end of an epoch: always shows the block, and plain lines as esper_live_is_epoch_due has them. */
 void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth);
 
 /* What happened to a seed, as a line that stays; nothing for events that say nothing new. why: the reason of the decision

@@ -5,7 +5,12 @@
 
 #include "base/clock.h"
 
-enum { BAR_CELLS = 24, NARROW_BAR_CELLS = 10, NARROW = 90 /* columns; below it the bar is shorter */ };
+enum {
+    BAR_CELLS = 24,
+    NARROW_BAR_CELLS = 10,
+    NARROW = 90 /* columns; below it the bar is shorter */,
+    PLAIN_EPOCHS = 100
+};
 
 static const double bar_s = 0.1;
 
@@ -34,6 +39,14 @@ bool esper_live_is_due(esper_live *live, double plain_s)
         return false;
     live->last_shown = now;
     return true;
+}
+
+bool esper_live_is_epoch_due(const esper_live *live, uint32_t epoch, uint32_t n_epochs)
+{
+    uint32_t n = n_epochs > epoch ? n_epochs : epoch;
+
+    return live->last_epoch == 0 || epoch == n_epochs || epoch <= live->last_epoch /* the run went back */ ||
+           epoch - live->last_epoch >= (n + PLAIN_EPOCHS - 1) / PLAIN_EPOCHS;
 }
 
 void esper_live_draw(esper_live *live, const char *where, double part, const char *words)

@@ -3,6 +3,7 @@
 #ifndef ESPER_UI_LIVE_H
 #define ESPER_UI_LIVE_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/config.h"
@@ -14,6 +15,7 @@ typedef struct esper_live {
     bool           bar, plain; /* one of them, or none: nothing is shown */
     bool           bar_shown;
     double         last_shown; /* clock at the last bar or plain line */
+    uint32_t last_epoch; /* whose end had the last plain line; 0 = none */
 } esper_live;
 
 /* `auto` takes the bar on a terminal that takes escapes, and plain lines elsewhere. */
@@ -24,6 +26,10 @@ bool esper_live_is_shown(const esper_live *live);
 
 /* Whether it is time to show something: a bar ten times a second, a plain line every plain_s seconds. If so, the time is noted. */
 bool esper_live_is_due(esper_live *live, double plain_s);
+
+/* Whether the end of an epoch of so many (0: nobody knows) gets a plain line: a log that nobody watches has about a hundred of
+ * them, however many epochs there are; the last one always has. */
+bool esper_live_is_epoch_due(const esper_live *live, uint32_t epoch, uint32_t n_epochs);
 
 /* Draws "  3/40  [===>   ]  40 %  words" over what was drawn before. */
 void esper_live_draw(esper_live *live, const char *where, double part, const char *words);

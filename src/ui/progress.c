@@ -83,6 +83,9 @@ static void epoch(void *context, const esper_run_view *view, const esper_epoch_r
 
     if (!esper_live_is_shown(&progress->live) || (progress->brief && progress->live.bar))
         return;
+    if (progress->live.plain && !esper_live_is_epoch_due(&progress->live, record->epoch, epochs))
+        return;
+    progress->live.last_epoch = record->epoch;
     esper_live_clear(&progress->live);
     fprintf(progress->live.stream, " %3u/%-3u  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch, epochs,
             esper_text_loss(record->loss_train, loss), record->acc_train, esper_text_loss(record->loss_valid, valid),

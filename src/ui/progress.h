@@ -1,5 +1,5 @@
 /* Internal. The progress of `esper train` on a terminal or in a log: a line for each epoch, and between them a bar that is
- * drawn over itself, or, where that cannot be, a plain line now and then. */
+ * drawn over itself, or, where that cannot be, a plain line now and then; there about a hundred of a long run's epochs have one. */
 #ifndef ESPER_UI_PROGRESS_H
 #define ESPER_UI_PROGRESS_H
 
