@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -295,11 +296,56 @@ static esper_status store_init(esper_store *store, const dataset_plan *plan, uin
     return ESPER_OK;
 }
 
+/* A sample on its way to a place among all: `at` is how much of its class comes before it. */
+typedef struct spread_sample {
+    uint64_t at;
+    uint32_t turn, id; /* turn: of its class among all, which no other class has */
+} spread_sample;
+
+static int by_spread(const void *a, const void *b)
+{
+    const spread_sample *x = a, *y = b;
+
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return x->turn < y->turn ? -1 : x->turn > y->turn;
+}
+
+/* Brings a random order of samples into one in which every class is spread evenly: sample k of the n of a class comes at
+ * (k + 1/2) / n of the way, and where several classes come at the same place they take turns, always in the order they were met in
+ * first. So whatever is cut from the front has every class in its proportion, to within one sample; and a class of one sample is
+ * trained on. */
+static esper_status spread_classes(const uint8_t *labels, uint32_t *ids, uint32_t n)
+{
+    uint32_t count[ESPER_DATASET_MAX_CLASSES] = {0}, met[ESPER_DATASET_MAX_CLASSES] = {0};
+    uint32_t turn[ESPER_DATASET_MAX_CLASSES] = {0}, n_turns = 0;
+    spread_sample *samples = esper_mem_alloc(n * sizeof(*samples));
+
+    if (samples == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "split of %u samples", n);
+    for (uint32_t i = 0; i < n; i++)
+        if (count[labels[ids[i]]]++ == 0)
+            turn[labels[ids[i]]] = n_turns++;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t class = labels[ids[i]];
+        uint64_t halves = 2 * (uint64_t)met[class]++ + 1;
+
+        samples[i] = (spread_sample){.at = (halves << 30) / count[class], .turn = turn[class], .id = ids[i]};
+    }
+    qsort(samples, n, sizeof(*samples), by_spread);
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = samples[i].id;
+    esper_mem_free(samples);
+    return ESPER_OK;
+}
+
 /* Carves validation, and a test that is to be drawn, out of the training data. One random order of all samples, which only the
  * seed decides: the test takes its share from the front, then validation, and training (up to its limit) follows. So a limit
- * leaves the others as they are, and a larger limit only adds samples. */
-static esper_status carve(esper_dataset *set, const dataset_plan *plan, uint64_t seed)
+ * leaves the others as they are, and a larger limit only adds samples. People's own data, of which there may be little, is cut class
+ * by class; where the sets are that everybody has, chance is good enough, and their splits stay what they were. */
+static esper_status carve(esper_dataset *set, const dataset_plan *plan, const esper_dataset_desc *desc)
 {
+    uint64_t seed = desc->seed;
     esper_rng_key key = {.seed = seed, .purpose = ESPER_RNG_SPLIT};
     uint32_t n_valid = set->info.count[ESPER_SPLIT_VALID], n_train = set->info.count[ESPER_SPLIT_TRAIN];
     uint32_t n_all = plan->n_pool + plan->n_drawn;
@@ -317,6 +363,14 @@ static esper_status carve(esper_dataset *set, const dataset_plan *plan, uint64_t
     for (uint32_t i = 0; i < n_all; i++)
         set->ids[i] = i;
     esper_shuffle(set->ids, n_all, &key);
+    if (esper_source_is_own(desc->source)) {
+        esper_status status = spread_classes(set->stores[ESPER_STORE_TRAIN].labels, set->ids, n_all);
+
+        if (status != ESPER_OK) {
+            esper_mem_free(split_of);
+            return status;
+        }
+    }
     for (uint32_t i = 0; i < plan->n_drawn + n_valid + n_train; i++)
         split_of[set->ids[i]] = (uint8_t)(1 + (i < plan->n_drawn             ? ESPER_SPLIT_TEST
                                                : i < plan->n_drawn + n_valid ? ESPER_SPLIT_VALID
@@ -401,9 +455,9 @@ static esper_status build(const esper_dataset_desc *desc, dataset_plan *plan, es
     set->row_std = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
     if (set->n_scaled > 0 && (set->row_mean == NULL || set->row_std == NULL))
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d numbers of a row", set->info.name, set->n_scaled);
-    ESPER_TRY(carve(set, plan, desc->seed));
     ESPER_TRY(take_texts(set, &plan->source.texts));
-    return sources[desc->source]->load(desc, &plan->source, set->stores);
+    ESPER_TRY(sources[desc->source]->load(desc, &plan->source, set->stores));
+    return carve(set, plan, desc); /* by labels, which have to be there */
 }
 
 esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset_info *info_out)

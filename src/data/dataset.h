@@ -4,8 +4,8 @@
  * label each. Token sets hold flat runs of uint16 tokens; sample i is the window of tokens i*T .. i*T+T, of which the first T
  * are the input and the last T the target.
  *
- * Splits: the training data is cut by seed, and by nothing else, into validation and training; what gates, governor and
- * rewards see comes from there. The test split has its own files, or is the last tenth of a text or a tenth of images, drawn by
+ * Splits: the training data is cut by seed, and by nothing else (but of people's own class by class), into validation and training;
+ * what gates, governor and rewards see comes from there. The test split has its own files, or is the last tenth of a text or a tenth of images, drawn by
  * the seed, and is for the end.
  * A sample's id is its index in the order of the files: of the training data for training and validation (and for a
  * test split that is cut from it), of the test data for test. Augmentation is keyed by it. */
