@@ -56,6 +56,7 @@
     X(SHAPED, config->host[0] == '\0', "its host is given as text", "leave out --host", "leave out --host")            \
     X(FILES, use->has_files, "its data is synthetic", "", "")                                                          \
     X(OWN, use->own, "its data is not a folder, a table or an array of your own", "", "")                              \
+    X(COLUMNS, use->table, "its data is not a table", "", "")                                                          \
     X(SGD, config->optimizer == ESPER_CONFIG_OPTIMIZER_SGD, "the optimiser is adamw", "give --optimizer sgd",          \
       "give --optimizer sgd")                                                                                          \
     X(ADAMW, config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW, "the optimiser is sgd", "give --optimizer adamw",      \
@@ -279,7 +280,7 @@
       "Turns images of your own into grey ones; otherwise they stay as they are.")                                     \
     X(DATA, skip_bad, BOOL, "false", ANY, "", EVERY, OWN | IMAGES, BITS,                                               \
       "Leaves damaged image files out, and tells which, instead of refusing the folder.")                              \
-    X(DATA, target, TEXT, "", ANY, "COLUMN", EVERY, OWN | NO_IMAGES, BITS,                                             \
+    X(DATA, target, TEXT, "", ANY, "COLUMN", EVERY, OWN | COLUMNS, BITS,                                               \
       "The column of a table of your own that holds the classes. Empty: the last.")                                    \
     X(DATA, cache, TEXT, "", ANY, "DIR", EVERY, OWN, FILES,                                                            \
       "Where decoded data of your own is kept, so that it is decoded once. Empty: ~/.cache/esper.")                    \

@@ -91,6 +91,11 @@ static esper_status info_tasks(const question *asked)
         esper_config_init(&preset);
         ESPER_TRY(esper_task_configure(task, ESPER_CONFIG_IN_TRAIN, &preset));
         desc = esper_task_data(task, &preset);
+        if (esper_source_is_own(task->source)) { /* there is nothing that could be missing */
+            esper_terminal_print(stdout, "  - %-23s  your %s: %s\n", task->name,
+                                 task->source == ESPER_SOURCE_OWN_TABLE ? "file" : "folder", task->about);
+            continue;
+        }
         esper_terminal_print(stdout, "  %s %-23s  %s\n",
                              esper_terminal_tick(&terminal, esper_dataset_measure(&desc, &info) == ESPER_OK),
                              task->name, task->about);
@@ -344,7 +349,7 @@ static esper_status print_topic(esper_cli_call *call, const question *asked)
             return esper_cli_usage(call, "`esper info %s` is the same for all tasks: '%s' is too much", name,
                                    asked->task);
         if (!topics[i].of_task && find_flag(asked->config, flag))
-            return esper_cli_usage(call, "%s is for config, net and plan", flag);
+            return esper_cli_usage(call, "%s is for config, net, plan and data", flag);
         if (asked->json && topics[i].print != info_data)
             return esper_cli_usage(call, "--json is for `esper info data`");
         if (asked->text && strcmp(name, "net") != 0)
@@ -393,7 +398,7 @@ static esper_status run(esper_cli_call *call)
                                    : i == JSON ? "data"
                                                : "config");
     if (find_flag(&call->config, flag))
-        return esper_cli_usage(call, "%s is for config, net and plan", flag);
+        return esper_cli_usage(call, "%s is for config, net, plan and data", flag);
     return print_overview(&asked);
 }
 
@@ -416,11 +421,11 @@ const esper_command esper_command_info = {
         "                  --host takes\n"
         "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
         "                  and memory; --time runs some steps and shows measured shares beside\n"
-        "  data DATA       what is in a folder, a file or a task's data, and what `esper grow` would do with it;\n"
-        "                  --json: one JSON object\n\n"
+        "  data DATA       what is in a folder, a file or a task's data, and what `esper grow` would do with it, read by the\n"
+        "                  flags that say how (--target, --image-size, --grey, --skip-bad); --json: one JSON object\n\n"
         "TASK may be a folder or a file of your own (docs/your-data.md).\n\n"
-        "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
-        "settings for a task may be others, and --learn as `esper learn` does. Without a topic: version, backends and\n"
+        "config, net, plan and data take the flags of `esper train`; --grow shows them as `esper grow` has them (data always\n"
+        "does), whose settings for a task may be others, and --learn as `esper learn` does. Without a topic: version, backends and\n"
         "tasks.",
     .options = options,
     .most_words = 2,

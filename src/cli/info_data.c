@@ -90,17 +90,43 @@ static void print_chosen(const look *self)
     }
 }
 
+/* The command that goes on from here, with the flags that were given for looking. */
+static void print_next(const look *self)
+{
+    char quoted[ESPER_SHELL_CHARS], flag[ESPER_CONFIG_NAME_CHARS], value[ESPER_CONFIG_TEXT_CHARS];
+    const esper_task *named;
+    bool is_path = esper_task_find(self->word, &named) != ESPER_OK; /* which has become the setting `data` */
+
+    esper_terminal_print(stdout, "next      %s grow %s", esper_cli_program(),
+                         esper_shell_quote_path(self->word, quoted));
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+        const esper_config_key *about = esper_config_key_at(key);
+
+        if (esper_config_place_of(self->config, key) != ESPER_CONFIG_FLAG ||
+            (is_path && strcmp(about->name, "data") == 0))
+            continue;
+        esper_config_flag_name(about->name, flag);
+        esper_config_value_text(self->config, key, value);
+        if (about->kind == ESPER_CONFIG_BOOL && strcmp(value, "true") == 0)
+            esper_terminal_print(stdout, " %s", flag);
+        else
+            esper_terminal_print(stdout, " %s=%s", flag, esper_shell_quote(value, quoted));
+    }
+    printf("\n");
+}
+
 static void print_look(const look *self)
 {
     const esper_dataset_info *info = self->info;
-    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], few[ESPER_OWN_FEW_CHARS];
 
     esper_terminal_print(stdout, "data      %s\n", self->config->data[0] != '\0' ? self->config->data : self->word);
     if (info->kind == ESPER_DATASET_IMAGES)
         printf("kind      images, %dx%d, %d channel%s, %d classes\n", info->height, info->width, info->channels,
                info->channels == 1 ? "" : "s", info->classes);
     else if (info->kind == ESPER_DATASET_VECTORS)
-        printf("kind      a table, %d numbers for a row, %d classes\n", info->features, info->classes);
+        printf("kind      a table, %d number%s for a row, %d classes\n", info->features, info->features == 1 ? "" : "s",
+               info->classes);
     else
         printf("kind      text, windows of %d tokens of %d\n", info->context, info->vocab);
     for (uint32_t i = 0; i < esper_dataset_remark_count(self->data); i++)
@@ -110,6 +136,8 @@ static void print_look(const look *self)
                          esper_text_count(info->count[ESPER_SPLIT_VALID], b),
                          esper_text_count(info->count[ESPER_SPLIT_TEST], c),
                          esper_dataset_is_test_drawn(self->data) ? ", a tenth, drawn by the seed" : "");
+    if (esper_own_is_few(self->data, few))
+        esper_terminal_print(stdout, "careful   %s\n", few);
     if (info->kind != ESPER_DATASET_TOKENS)
         print_classes(self);
     print_columns(self);
@@ -117,7 +145,7 @@ static void print_look(const look *self)
     if (self->cache[0] != '\0')
         esper_terminal_print(stdout, "cache     %s\n", self->cache);
     print_chosen(self);
-    printf("next      %s grow %s\n", esper_cli_program(), esper_shell_quote_path(self->word, quoted));
+    print_next(self);
 }
 
 /* ------------------------------------------------------------------------------------------------ for programs */

@@ -16,7 +16,6 @@ static const double PLAIN_S = 5.0; /* between plain lines */
 
 typedef struct decoding {
     esper_live  live;
-    const char *path;
     bool        begun;
     double      since;
 } decoding;
@@ -27,8 +26,6 @@ static void tell(void *context, const char *what, uint64_t done, uint64_t total)
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], words[256];
     double part = total > 0 ? (double)done / (double)total : 1.0;
 
-    if (!self->begun && esper_live_is_shown(&self->live))
-        esper_terminal_print(stderr, "data      %s is not in the cache: it is decoded once\n", self->path);
     self->begun = true;
     if (!esper_live_is_due(&self->live, PLAIN_S))
         return;
@@ -43,7 +40,7 @@ static void tell(void *context, const char *what, uint64_t done, uint64_t total)
 esper_status esper_own_data_prepare(const esper_task *task, const esper_config *config)
 {
     esper_dataset_desc desc = esper_task_data(task, config);
-    decoding self = {.path = config->data, .since = esper_clock_seconds()};
+    decoding self = {.since = esper_clock_seconds()};
     const esper_dataset_progress progress = {.tell = tell, .context = &self};
     esper_dataset_info info;
     char took[ESPER_TEXT_CHARS];
@@ -56,7 +53,7 @@ esper_status esper_own_data_prepare(const esper_task *task, const esper_config *
     status = esper_dataset_measure(&desc, &info);
     esper_live_clear(&self.live);
     if (status == ESPER_OK && self.begun && esper_live_is_shown(&self.live))
-        esper_terminal_print(stderr, "data      decoded in %s\n",
+        esper_terminal_print(stderr, "data      %s was not in the cache: decoded in %s\n", config->data,
                              esper_text_duration(esper_clock_seconds() - self.since, took));
     return status;
 }

@@ -17,7 +17,7 @@
 #include "base/suggest.h"
 #include "base/utf8.h"
 
-enum { N_SLOTS = 4 * ESPER_CSV_MAX_WORDS, SHOWN_CHARS = 40 };
+enum { N_SLOTS = 4 * ESPER_CSV_MAX_WORDS };
 
 /* ------------------------------------------------------------------------------------------------ cells */
 
@@ -91,6 +91,21 @@ bool esper_csv_number(const char *from, const char *to, double *value_out)
     if (negative)
         *value_out = -*value_out;
     return true;
+}
+
+/* "1,5" and "-0,25": a number where commas stand before fractions. */
+static bool has_decimal_comma(const cell *c)
+{
+    const char *comma = memchr(c->from, ',', (size_t)(c->to - c->from));
+    char text[ESPER_CSV_SHOWN_CHARS];
+    size_t n = (size_t)(c->to - c->from);
+    double value;
+
+    if (comma == NULL || n >= sizeof(text))
+        return false;
+    memcpy(text, c->from, n);
+    text[comma - c->from] = '.';
+    return esper_csv_number(text, text + n, &value);
 }
 
 static bool is_missing(const cell *c)
@@ -228,12 +243,13 @@ static uint64_t skip_blank(reader *self)
 
 /* ------------------------------------------------------------------------------------------------ columns */
 
-static void shown(const cell *c, char text[SHOWN_CHARS])
+static void shown(const cell *c, char text[ESPER_CSV_SHOWN_CHARS])
 {
     size_t n = (size_t)(c->to - c->from);
 
-    snprintf(text, SHOWN_CHARS, "%.*s%s", (int)(n < SHOWN_CHARS - 4 ? n : SHOWN_CHARS - 4), c->from,
-             n < SHOWN_CHARS - 4 ? "" : "...");
+    snprintf(text, ESPER_CSV_SHOWN_CHARS, "%.*s%s",
+             (int)(n < ESPER_CSV_SHOWN_CHARS - 4 ? n : ESPER_CSV_SHOWN_CHARS - 4), c->from,
+             n < ESPER_CSV_SHOWN_CHARS - 4 ? "" : "...");
 }
 
 static esper_status check_text(const reader *self, const cell *c, uint64_t line)
@@ -305,7 +321,7 @@ static esper_status take_cell(const reader *self, esper_csv_column *column, cons
         if (esper_csv_number(c->from, c->to, &value)) {
             *place = (float)value;
             if (!isfinite(*place)) {
-                char text[SHOWN_CHARS];
+                char text[ESPER_CSV_SHOWN_CHARS];
 
                 shown(c, text);
                 return ESPER_FAIL(ESPER_E_FORMAT,
@@ -317,8 +333,11 @@ static esper_status take_cell(const reader *self, esper_csv_column *column, cons
             column->n_numbers++;
             return ESPER_OK;
         }
-        if (column->word_line == 0)
+        if (column->word_line == 0) {
             column->word_line = line;
+            shown(c, column->word);
+        }
+        column->n_commas += has_decimal_comma(c);
         *place = NAN; /* read again once all is known */
         return ESPER_OK;
     }
@@ -376,6 +395,30 @@ static char find_separator(const char *at, const char *end)
     return candidates[best];
 }
 
+/* What a file that is no table may be. Names of columns are short: where those of the first line have four words each, it is prose. */
+static const char *hint_for(const esper_csv *csv)
+{
+    int n_blanks = 0;
+
+    for (int i = 0; i < csv->n_columns; i++)
+        for (const char *at = csv->columns[i].name; *at != '\0'; at++)
+            n_blanks += *at == ' ';
+    return csv->has_header && n_blanks >= 3 * csv->n_columns
+               ? ". If it is prose: a file whose name ends in .txt is read as text"
+               : "";
+}
+
+static esper_status fail_ragged(const reader *self, const esper_csv *csv, uint64_t line, int n)
+{
+    const char *hint = hint_for(csv);
+
+    if (hint[0] == '\0' && n > csv->n_columns)
+        hint = csv->separator == ',' ? ": a field that holds a comma, a decimal comma too, needs quotes around it"
+                                     : ": a field that holds what stands between fields needs quotes around it";
+    return ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has %d field%s, and the first has %d%s", self->name, line,
+                      n, n == 1 ? "" : "s", csv->n_columns, hint);
+}
+
 /* The first line: names, unless one of them is a number. Self is left where the data begins. */
 static esper_status read_header(reader *self, esper_csv *csv)
 {
@@ -397,8 +440,8 @@ static esper_status read_header(reader *self, esper_csv *csv)
     if (csv->n_columns < 2)
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: one column: expected a table with ',', ';' or tabs between its columns, one of which is "
-                          "the class",
-                          self->name);
+                          "the class%s",
+                          self->name, hint_for(csv));
     for (int i = 0; i < csv->n_columns; i++)
         for (int k = 0; k < i && csv->n_columns <= 2048; k++)
             if (strcmp(csv->columns[i].name, csv->columns[k].name) == 0)
@@ -467,14 +510,14 @@ static esper_status read_rows(reader self, esper_csv *csv)
 
             status = read_cell(&self, &c, &last);
             if (status == ESPER_OK && n == ESPER_CSV_MAX_COLUMNS)
-                status = ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has more than %d fields, and the first has %d",
-                                    self.name, line, n, csv->n_columns);
+                status =
+                    ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has more than %d fields, and the first has %d",
+                               self.name, line, n, csv->n_columns);
             else if (status == ESPER_OK && n < csv->n_columns)
                 status = take_cell(&self, &csv->columns[n], &c, line, &row[n]);
         }
         if (status == ESPER_OK && n != csv->n_columns)
-            status = ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has %d field%s, and the first has %d", self.name,
-                                line, n, n == 1 ? "" : "s", csv->n_columns);
+            status = fail_ragged(&self, csv, line, n);
         if (status != ESPER_OK)
             break;
         csv->n_rows++;

@@ -17,6 +17,7 @@ enum {
     ESPER_CSV_MAX_COLUMNS = 16384,
     ESPER_CSV_MAX_WORDS = 1024,      /* different words of a column that are kept; more are only counted as too many */
     ESPER_CSV_MAX_FIELD = 1 << 20,   /* bytes */
+    ESPER_CSV_SHOWN_CHARS = 40,    /* of a cell in a message */
 };
 
 typedef struct esper_csv_column {
@@ -24,7 +25,9 @@ typedef struct esper_csv_column {
     bool     is_words;  /* its cells are words, not numbers */
     uint64_t n_missing; /* cells that are empty, or NA, N/A, NaN, null, None or ? */
     uint64_t n_numbers; /* cells of a column of words that are numbers */
+    uint64_t n_commas;                /* and those that would be, were their commas points */
     uint64_t word_line; /* where the first cell that is not one stands; 0 = nowhere */
+    char word[ESPER_CSV_SHOWN_CHARS]; /* the beginning of that cell */
     float    least, most; /* of numbers */
     /* Words in the order they were met. */
     esper_page words;   /* one after the other, each with a zero at its end */

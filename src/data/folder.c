@@ -391,10 +391,59 @@ static esper_status list_dirs(const char *path, name_list *dirs)
     return status;
 }
 
-static esper_status fail_nothing(const esper_folder *folder)
+/* Whether images lie in the folder itself. */
+static bool holds_images(const char *path)
+{
+    name_list list = {0};
+    bool found = false;
+
+    if (list_read(&list, path) == ESPER_OK)
+        for (size_t i = 0; i < list.n && !found; i++)
+            found = is_image_name(list.names[i]);
+    list_fini(&list);
+    return found;
+}
+
+/* Whether there are classes in a folder: folders with images. */
+static bool holds_classes(const char *path)
+{
+    name_list dirs = {0};
+    bool found = false;
+
+    if (list_dirs(path, &dirs) == ESPER_OK)
+        for (size_t i = 0; i < dirs.n && !found; i++) {
+            char *below = esper_source_join(path, dirs.names[i]);
+
+            found = below != NULL && holds_images(below);
+            esper_mem_free(below);
+        }
+    list_fini(&dirs);
+    return found;
+}
+
+/* There are no images where they should be. People are often one folder too low or too high: then that is said. */
+static esper_status fail_nothing(const esper_folder *folder, const name_list *dirs)
 {
     char named[256];
 
+    if (holds_images(folder->path))
+        return ESPER_FAIL(
+            ESPER_E_NOTFOUND,
+            "%s: the images lie in it, and not in a folder for each class. If it is one class of several, "
+            "give the folder that it lies in",
+            folder->path);
+    for (size_t i = 0; i < dirs->n; i++) {
+        char *below = esper_source_join(folder->path, dirs->names[i]);
+        bool found = below != NULL && holds_classes(below);
+
+        esper_mem_free(below);
+        if (found)
+            return ESPER_FAIL(
+                ESPER_E_NOTFOUND,
+                "%s: the folders with images are one level further down: give %s/%s, which has a folder for "
+                "each class",
+                folder->path, folder->path, dirs->names[i]);
+    }
     esper_folder_name_passed(&folder->others, named, sizeof(named));
     return ESPER_FAIL(ESPER_E_NOTFOUND,
                       "%s: no images: expected a folder for each class with PNG or JPEG files in it, such as "
@@ -413,10 +462,10 @@ esper_status esper_folder_list(const char *path, esper_folder *folder)
     status = list_dirs(path, &dirs);
     if (status == ESPER_OK)
         status = has_splits(&dirs) ? add_splits(folder, &dirs) : add_store(folder, "", ESPER_STORE_TRAIN);
+    if (status == ESPER_OK && folder->n_files == 0)
+        status = fail_nothing(folder, &dirs);
     list_fini(&dirs);
     ESPER_TRY(status);
-    if (folder->n_files == 0)
-        return fail_nothing(folder);
     if (folder->n_classes < 2)
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: all %" PRIu64 " images are of one class, '%s': there is nothing to tell apart. A folder "

@@ -495,6 +495,7 @@ static esper_status run_build(build *self)
     ESPER_TRY(esper_prepared_alloc(self->set));
     ESPER_TRY(for_all_files(self, "decoding", decode_one));
     ESPER_TRY(check_classes(self));
+    all = compare_sizes(self); /* without those whose heads were good and the rest was not */
     close_gaps(self);
     esper_images_normalise(&self->set->stores[ESPER_STORE_TRAIN], plan);
     for (int c = 0; c < folder->n_classes; c++)

@@ -12,7 +12,7 @@
 
 #include "data/source.h"
 
-enum { ESPER_PREPARED_VERSION = 1 };
+enum { ESPER_PREPARED_VERSION = 2 };
 
 typedef struct esper_prepared {
     esper_source_plan plan;                   /* owns its texts */

@@ -122,13 +122,18 @@ static esper_status check_mixed(const table *self, const esper_csv_column *colum
 {
     uint64_t n_words = self->csv.n_rows - column->n_missing - column->n_numbers;
 
+    if (n_words > 0 && column->n_commas == n_words)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the column '%s' has numbers with decimal commas, such as '%s' in line %" PRIu64
+                          ": write them with points (1.5, not 1,5)",
+                          self->path, column->name, column->word, column->word_line);
     if (column->n_numbers == 0 || n_words >= column->n_numbers || !(column->too_many || column->n_words > MOST_WORDS))
         return ESPER_OK;
     return ESPER_FAIL(ESPER_E_FORMAT,
                       "%s: the column '%s' holds numbers, but for %" PRIu64
-                      " of its cells, of which the first is in line "
-                      "%" PRIu64 ": mend them, or leave them empty",
-                      self->path, column->name, n_words, column->word_line);
+                      " of its cells; the first is '%s' in line %" PRIu64 ": mend %s, or leave %s empty",
+                      self->path, column->name, n_words, column->word, column->word_line, n_words == 1 ? "it" : "them",
+                      n_words == 1 ? "it" : "them");
 }
 
 static esper_status choose_columns(table *self)
@@ -212,22 +217,29 @@ static esper_status fill(table *self)
 
 /* ------------------------------------------------------------------------------------------------ telling */
 
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 static void tell_table(const table *self)
 {
     const esper_csv *csv = &self->csv;
     const char *separator = csv->separator == ',' ? "commas" : csv->separator == ';' ? "semicolons" : "tabs";
 
-    esper_prepared_remark(self->set, "%" PRIu64 " rows and %d columns, with %s between them%s%s", csv->n_rows,
-                          csv->n_columns, separator, csv->has_header ? "; the first line names them" : "",
+    esper_prepared_remark(self->set, "%" PRIu64 " row%s and %d columns, with %s between them%s%s", csv->n_rows,
+                          plural(csv->n_rows), csv->n_columns, separator,
+                          csv->has_header ? "; the first line names them" : "",
                           csv->had_mark ? "; it begins with a byte order mark" : "");
     if (!csv->has_header)
         esper_prepared_remark(self->set, "the first line holds a number, so it is data, and columns have no names");
     esper_prepared_remark(self->set, "the target is '%s'%s", csv->columns[csv->target].name,
                           csv->target + 1 == csv->n_columns ? ", the last column (--target NAME chooses)" : "");
     if (self->n_unlabelled > 0)
-        esper_prepared_remark(self->set, "%" PRIu64 " rows without a target are left out", self->n_unlabelled);
+        esper_prepared_remark(self->set, "%" PRIu64 " row%s without a target left out", self->n_unlabelled,
+                              plural(self->n_unlabelled));
     if (csv->n_blank > 0)
-        esper_prepared_remark(self->set, "%" PRIu64 " empty lines are passed over", csv->n_blank);
+        esper_prepared_remark(self->set, "%" PRIu64 " empty line%s passed over", csv->n_blank, plural(csv->n_blank));
 }
 
 /* "number from 1 to 9, 3 missing" and the like; what is left out is a remark besides. */
@@ -298,8 +310,9 @@ static void tell_kinds(const table *self)
         n[0] += self->of[i].fate == FATE_NUMBERS;
         n[1] += self->of[i].fate == FATE_WORDS;
     }
-    esper_prepared_remark(self->set, "%d column%s of numbers, %d of categories: %d numbers go in for a row", n[0],
-                          n[0] == 1 ? "" : "s", n[1], self->set->plan.features);
+    esper_prepared_remark(self->set, "%d column%s of numbers, %d of categories: %d number%s for a row", n[0],
+                          plural((uint64_t)n[0]), n[1], self->set->plan.features,
+                          plural((uint64_t)self->set->plan.features));
     tell_left_out(self);
 }
 

@@ -29,24 +29,24 @@ static bool is_image(const char *path)
     return ends_in(path, ".png") || ends_in(path, ".jpg") || ends_in(path, ".jpeg");
 }
 
-/* Whether a folder holds text: files that are not images, and no folders. */
+/* Whether a folder holds text: files, none of which is an image, and no folders. */
 static bool is_text_dir(const char *path)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
-    bool has_text = false, has_dirs = false;
+    bool has_text = false, has_others = false;
 
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         struct stat info;
 
         if (entry->d_name[0] == '.' || fstatat(dirfd(dir), entry->d_name, &info, 0) != 0)
             continue;
-        has_dirs = has_dirs || S_ISDIR(info.st_mode);
-        has_text = has_text || (S_ISREG(info.st_mode) && !is_image(entry->d_name));
+        has_others = has_others || S_ISDIR(info.st_mode) || is_image(entry->d_name);
+        has_text = has_text || S_ISREG(info.st_mode);
     }
     if (dir != NULL)
         closedir(dir);
-    return has_text && !has_dirs;
+    return has_text && !has_others;
 }
 
 /* The name of the task for what lies at a path. */
@@ -77,6 +77,24 @@ static esper_status task_of(const char *path, const struct stat *info, const cha
     return ESPER_OK;
 }
 
+/* A column is asked for: is there a table? */
+static esper_status check_target(const char *word, const char *name, const esper_config *config)
+{
+    if (config->target[0] == '\0' || strcmp(name, "table") == 0 ||
+        esper_config_place_of(config, esper_config_find("target")) != ESPER_CONFIG_FLAG)
+        return ESPER_OK;
+    if (strcmp(name, "chars") == 0)
+        return ESPER_FAIL(
+            ESPER_E_CONFIG,
+            "--target %s is for tables, and %s is taken for text by its name: a table's name ends in .csv "
+            "or .tsv. Rename it, or leave --target out",
+            config->target, word);
+    return ESPER_FAIL(ESPER_E_CONFIG,
+                      "--target %s is for tables, and %s holds images: their classes are the folders they lie in, or "
+                      "the labels beside them. Leave it out",
+                      config->target, word);
+}
+
 esper_status esper_own_find(const char *word, esper_config *config, const esper_task **task_out)
 {
     static const esper_config_source by_word = {.place = ESPER_CONFIG_FLAG};
@@ -89,12 +107,13 @@ esper_status esper_own_find(const char *word, esper_config *config, const esper_
         return ESPER_OK;
     if (stat(word, &info) != 0) {
         if (strchr(word, '/') == NULL && strchr(word, '.') == NULL)
-            return status; /* a task that is not there, with those that are */
+            return esper_fail_within(status, "there is no folder or file of that name here, and ");
         snprintf(reason, sizeof(reason), "%s", strerror(errno));
         return ESPER_FAIL(ESPER_E_NOTFOUND, "%s: %s; and no task is called so (`esper info tasks` lists them)", word,
                           reason);
     }
     ESPER_TRY(task_of(word, &info, &name));
+    ESPER_TRY(check_target(word, name, config));
     if (config->data[0] != '\0' && esper_config_place_of(config, esper_config_find("data")) == ESPER_CONFIG_FLAG)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is data, and --data names other data: leave one of them out", word);
     if (realpath(word, real) == NULL)
@@ -205,4 +224,37 @@ esper_status esper_own_choose(const esper_task *task, esper_config_job job, espe
     if (data.kind == ESPER_DATASET_VECTORS)
         return choose_table_host(job, &data, config);
     return choose_image_host(job, &data, config);
+}
+
+/* ------------------------------------------------------------------------------------------------ too little */
+
+/* Below these nothing can be told: with 5 samples of a class one of them is 20 points of its accuracy. */
+enum { LEAST_TO_LEARN = 20, LEAST_TO_JUDGE = 5 };
+
+bool esper_own_is_few(const esper_dataset *data, char words_out[ESPER_OWN_FEW_CHARS])
+{
+    const esper_dataset_info *info = esper_dataset_info_get(data);
+    uint32_t count[ESPER_N_SPLITS][ESPER_DATASET_MAX_CLASSES] = {{0}};
+    int fewest = 0, n_few = 0;
+
+    if (info->kind == ESPER_DATASET_TOKENS)
+        return false;
+    for (int s = 0; s < ESPER_N_SPLITS; s++)
+        for (uint32_t i = 0; i < info->count[s]; i++)
+            count[s][esper_dataset_label(data, (esper_split)s, esper_dataset_id(data, (esper_split)s, i))]++;
+    for (int c = 0; c < info->classes; c++) {
+        n_few += count[ESPER_SPLIT_TRAIN][c] < LEAST_TO_LEARN || count[ESPER_SPLIT_VALID][c] < LEAST_TO_JUDGE ||
+                 count[ESPER_SPLIT_TEST][c] < LEAST_TO_JUDGE;
+        if (count[ESPER_SPLIT_TRAIN][c] < count[ESPER_SPLIT_TRAIN][fewest])
+            fewest = c;
+    }
+    if (n_few == 0)
+        return false;
+    snprintf(words_out, ESPER_OWN_FEW_CHARS,
+             "%d of %d classes %s few samples: '%.60s' has %u to train on, %u to validate and %u to test. With fewer "
+             "than %d, %d and %d accuracy is chance: more data is worth more than growing",
+             n_few, info->classes, n_few == 1 ? "has" : "have", esper_dataset_class_name(data, fewest),
+             count[ESPER_SPLIT_TRAIN][fewest], count[ESPER_SPLIT_VALID][fewest], count[ESPER_SPLIT_TEST][fewest],
+             (int)LEAST_TO_LEARN, (int)LEAST_TO_JUDGE, (int)LEAST_TO_JUDGE);
+    return true;
 }

@@ -18,4 +18,10 @@ esper_status esper_own_find(const char *word, esper_config *config, const esper_
 /* Lays what fits the data over the task's settings. Nothing for other tasks, and before the data is named. */
 esper_status esper_own_choose(const esper_task *task, esper_config_job job, esper_config *config);
 
+enum { ESPER_OWN_FEW_CHARS = 512 };
+
+/* Whether there are so few samples of a class that what is learned and measured on them is chance; if so, words about the class that
+ * has the fewest. */
+bool esper_own_is_few(const esper_dataset *data, char words_out[ESPER_OWN_FEW_CHARS]);
+
 #endif

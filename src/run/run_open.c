@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "run/checkpoint.h"
 #include "run/halving.h"
+#include "run/own.h"
 #include "run/pact.h"
 #include "run/run_internal.h"
 #include "run/settings.h"
@@ -385,7 +386,7 @@ static esper_status prefer_sound(const run *self, char path[ESPER_PATH_CHARS])
 esper_status run_open(run *self)
 {
     const char *from = NULL;
-    char path[ESPER_PATH_CHARS], dir[ESPER_PATH_CHARS];
+    char path[ESPER_PATH_CHARS], dir[ESPER_PATH_CHARS], few[ESPER_OWN_FEW_CHARS];
 
     if (self->desc->resume != NULL) {
         ESPER_TRY(esper_run_checkpoint_find(self->desc->resume, path));
@@ -399,6 +400,9 @@ esper_status run_open(run *self)
         ESPER_TRY(open_network(self, NULL, NULL));
     }
     assert(self->network != NULL && (self->growth != NULL) == self->desc->grows);
+    if (self->base.writes && from == NULL && esper_source_is_own(self->base.task->source) &&
+        esper_own_is_few(self->network->engine->data, few))
+        esper_log_warn(self->desc->log, "%s", few);
     if (self->desc->replay == NULL)
         ESPER_TRY(run_base_make_dir(&self->base, from));
     if (from != NULL && self->desc->grows && self->base.writes && !run_base_stays(&self->base, from)) {

@@ -87,9 +87,9 @@ static const esper_task *const tasks[] = {
           "epochs = 60\nlayers = 1\n", /* a host that cannot multiply columns, and much data: it pays to grow */
           "a synthetic table of 16 columns and 10 classes, for a quick trial without data; 2 layers, to grow from 1"),
     TASK("images", OWN_IMAGES, FASHION_LR,
-         "images of your own, a folder for each class: `esper grow DIR` finds host and length by them"),
+         "images, a folder for each class: `esper grow DIR` finds host and length by them"),
     TASK("table", OWN_TABLE, "optimizer = adamw\nlr = 3e-3\nweight_decay = 0.01\nschedule = hold\nfall = 0.3\n",
-         "a table of your own: `esper grow FILE.csv --target COLUMN` finds host and length by it"),
+         "a table: `esper grow FILE.csv --target COLUMN` finds host and length by it"),
     NULL,
 };
 

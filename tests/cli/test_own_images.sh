@@ -18,7 +18,7 @@ if grep -q "this build has no libpng" err.txt; then
     exit 77
 fi
 expect_code 0
-expect_words err "photos is not in the cache" "decoded in"
+expect_words err "photos was not in the cache: decoded in"
 expect_words out "images: $PWD/photos" "28x28" "grey" "10 classes: Ankle boot, Bag, Coat" "drawn by the seed" \
     "chosen    by the data:" "blocks 2" "valid_fraction 0.2" "deviation"
 weights=$(grep '^weights' out.txt)
@@ -60,11 +60,29 @@ echo nothing >photos/Bag/000001.png
 refused 1 "photos/Bag/000001.png: neither PNG nor JPEG" train photos "${quick[@]}" --cache kept
 esper train photos "${quick[@]}" --skip-bad --cache kept --run-dir skipped
 expect_code 0
-expect_words out "1 damaged file left out as asked: Bag/000001.png"
+expect_words out "200 PNG" "1 damaged file left out as asked: Bag/000001.png"
+cut=$(ls photos/Bag/*.png | tail -n 1) # a good head, and nothing behind it
+head -c 60 "$cut" >cut.png && mv cut.png "$cut"
+esper info data photos --skip-bad --seed 3 --cache kept
+expect_code 0
+expect_words out "199 PNG" "2 damaged files left out as asked" "grow photos --seed=3 --skip-bad --cache=kept"
+
+# Few samples are said, and every class is in every split as far as it goes.
+expect_words out "10 of 10 classes have few samples"
+n_in_all=$(sed -n '/^classes/,/^memory/{/^ /p}' out.txt | awk '$1 >= 10 && $2 >= 3 && $3 >= 1' | wc -l)
+expect_equal "classes that are in all splits" "$n_in_all" 10
+esper train photos "${quick[@]}" --skip-bad --cache kept --run-dir few
+expect_words err "classes have few samples"
 
 # Paths that lead nowhere, and those that mean something else.
 refused 1 "No such file or directory" grow ./nowhere
-refused 2 "no task is called 'phots'" grow phots
+refused 2 "there is no folder or file of that name here, and no task is called 'phots'" grow phots
+refused 2 "--target kind is for tables|holds images|folders they lie in" grow other --target kind
+refused 2 "its data is not a table" train images --data other --target kind
+touch other/Coat/Thumbs.db
+refused 1 "other/Coat: the images lie in it|give the folder that it lies in" grow other/Coat
+mkdir above && cp -r other above/
+refused 1 "one level further down: give $PWD/above/other" grow above
 refused 2 "leave one of them out" grow photos --data other
 refused 2 "give the folder that has a folder for each class" grow "$(ls photos/Coat/*.png | head -n 1)"
 refused 2 "has no effect on synth: its data is not a folder" train synth --grey

@@ -75,15 +75,58 @@ esper train hostile.csv "${quick[@]}" --epochs 2 --run-dir hostile
 expect_code 0
 esper export hostile --torch hostile_torch
 expect_code 0
-grep -qF '"a\u0022\u003b import os \u0023",' hostile_torch/model.py || bad "a hostile name" "$(grep -n import hostile_torch/model.py)"
-grep -qF '"\u65e5\u672c \u005c",' hostile_torch/model.py || bad "a name in another script" "$(grep -n -A4 CLASSES hostile_torch/model.py)"
+grep -qF '"a\u0022; import os #",' hostile_torch/model.py || bad "a hostile name" "$(grep -n import hostile_torch/model.py)"
+grep -qF '"日本 \u005c",' hostile_torch/model.py || bad "a name in another script" "$(grep -n -A4 CLASSES hostile_torch/model.py)"
 if command -v python3 >/dev/null; then
-    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' hostile_torch/model.py || bad "model.py is no Python"
+    names=$(python3 - hostile_torch/model.py <<'PYTHON'
+import ast, sys
+for node in ast.parse(open(sys.argv[1], encoding="utf-8").read()).body:
+    if isinstance(node, ast.Assign) and node.targets[0].id == "CLASSES":
+        print(ascii(ast.literal_eval(node.value)))
+PYTHON
+    )
+    expect_equal "names that Python reads" "$names" "['a\"; import os #', '\\u65e5\\u672c \\\\']"
+    # A Python without PyTorch: -I -S leaves installed packages out.
+    python3 -I -S hostile_torch/model.py >out.txt 2>err.txt
+    expect_equal "model.py without PyTorch" "$? $(wc -l <err.txt)" "1 1"
+    err=$(cat err.txt) && expect_words err "model.py needs PyTorch"
 fi
 
-# What is refused, and where it is.
+# What is shown of a long run that nobody watches: about a hundred epochs, and why nothing grew.
+{ echo "x,k"; for i in $(seq 200); do echo "$i,$((i % 2))"; done; } >long.csv
+esper grow long.csv --threads 1 --epochs 400 --progress plain --trial-share 0 --run-dir long
+expect_code 0
+n_lines=$(grep -c '^ *[0-9]*/' out.txt)
+[ "$n_lines" -ge 90 ] && [ "$n_lines" -le 110 ] || bad "a long run" "$n_lines lines of epochs"
+expect_words out "a row" "one slot, r0c0" "1 number for a row" "no seed germinated: "
+esper train long.csv --threads 1 --epochs 300 --progress plain --run-dir long_train
+n_lines=$(grep -c '^ *[0-9]*/' out.txt)
+[ "$n_lines" -ge 90 ] && [ "$n_lines" -le 110 ] || bad "a long run" "$n_lines lines of epochs"
+
+# Which network of a run is taken, and where the other is.
+esper eval long_train
+expect_words out "long_train/last.safetensors after epoch 300"
+expect_words out "this is the run's last network" "give long_train/best.safetensors"
+esper eval long_train/best.safetensors
+expect_code 0
+expect_no_word out "this is the run's last network"
+
+# What is refused, and where it is; and nothing is said of decoding then.
 printf 'a,b\n1,x\n2\n3,y\n' >ragged.csv
 refused 1 "ragged.csv: line 3 has 1 field, and the first has 2" grow ragged.csv
+expect_no_word err "in the cache"
+printf 'a;b;k\n1,5;2;x\n-2,25;3;y\n' >commas.csv
+refused 1 "the column 'a' has numbers with decimal commas, such as '1,5' in line 2" grow commas.csv
+printf 'a,b,k\n1,5,2,x\n' >commas_between.csv
+refused 1 "line 2 has 4 fields, and the first has 3: a field that holds a comma, a decimal comma too, needs quotes" grow commas_between.csv
+printf 'Once upon a time, there was a fox.\nIt lived in a wood, far away, and was glad.\n' >prose.csv
+refused 1 "If it is prose: a file whose name ends in .txt is read as text" grow prose.csv
+{ echo "a,k"; for i in $(seq 100); do echo "$i,$((i % 2))"; done; echo "1x7,0"; } >mixed.csv
+refused 1 "holds numbers, but for 1 of its cells; the first is '1x7' in line 102: mend it" grow mixed.csv
+cp t.csv t.txt
+refused 2 "--target kind is for tables, and t.txt is taken for text by its name" grow t.txt --target kind
+esper info data t.csv --target kind
+expect_words out "grow t.csv --target=kind"
 printf 'a,b\n1,x\n2,x\n' >one.csv
 refused 1 "all rows are of one class" grow one.csv
 seq 400 | awk 'BEGIN { print "a,b" } { print $1 "," $1 * 1.5 }' >numbers.csv

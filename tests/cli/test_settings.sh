@@ -59,8 +59,8 @@ expect_code 2
 expect_words err "comm = self, and a launcher has started several processes"
 
 # ---- topics of `esper info` that are the same for every task
-refused 2 "--lr is for config, net and plan" info tasks --lr 5
-refused 2 "--lr is for config, net and plan" info --lr 5
+refused 2 "--lr is for config, net, plan and data" info tasks --lr 5
+refused 2 "--lr is for config, net, plan and data" info --lr 5
 refused 2 "is the same for all tasks: 'synth' is too much" info backends synth
 refused 2 "is the same for all tasks: 'nope' is too much" info rewards --reward sparse nope
 

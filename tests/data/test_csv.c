@@ -298,7 +298,7 @@ static void test_rows(void **state)
                 fail_msg("row %d, number %d: %g, wanted %g", i, f, (double)value, (double)wanted[i][f]);
         }
     }
-    expect_text(&set, "1 rows without a target are left out");
+    expect_text(&set, "1 row without a target left out");
     expect_text(&set, "same: left out: always the same");
     expect_text(&set, "empty: left out: nothing is in it");
     expect_text(&set, "category of 2 values, 1 missing");
@@ -330,7 +330,7 @@ static void test_unfit(void **state)
     for (int i = 0; i < 300; i++)
         n += sprintf(text + n, i == 77 ? "oops%d,%d\n" : "%d,%d\n", i, i % 2);
     assert_unfit(text, "", ESPER_E_FORMAT,
-                 "the column 'a' holds numbers, but for 1 of its cells, of which the first is in line 79");
+                 "the column 'a' holds numbers, but for 1 of its cells; the first is 'oops77' in line 79");
     n = sprintf(text, "id,a,b\n"); /* names of rows are told and left out */
     for (int i = 0; i < 2000; i++)
         n += sprintf(text + n, "row%d,%d,%d\n", i, i % 7, i % 2);

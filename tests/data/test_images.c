@@ -241,7 +241,7 @@ static void test_refused(void **state)
     make_dir("pictures");
     assert_fails(esper_dataset_open(&desc, &set), ESPER_E_NOTFOUND, "no images: expected a folder for each class");
     picture_write("pictures/1.png", &SMALL, 1);
-    assert_fails(esper_dataset_open(&desc, &set), ESPER_E_NOTFOUND, "there is 1.png");
+    assert_fails(esper_dataset_open(&desc, &set), ESPER_E_NOTFOUND, "the images lie in it");
     picture_write("pictures/a/1.png", &SMALL, 1);
     assert_fails(esper_dataset_open(&desc, &set), ESPER_E_FORMAT, "are of one class, 'a'");
     picture_write("pictures/b/1.png", &SMALL, 1);
