@@ -5,7 +5,7 @@
 #include "data/batch.h"
 #include "data/shuffle.h"
 
-enum { SIDE_H = 5, SIDE_W = 4, CHANNELS = 2, PLANE = SIDE_H * SIDE_W, PIXELS = CHANNELS * PLANE, N_TRAIN = 103 };
+enum { SIDE_H = 5, SIDE_W = 13, CHANNELS = 2, PLANE = SIDE_H * SIDE_W, PIXELS = CHANNELS * PLANE, N_TRAIN = 103 };
 
 static esper_dataset *open_images(void)
 {
