@@ -168,7 +168,7 @@ static void look_up(const uint8_t *pixels, size_t n, const float *restrict level
         uint64_t eight;
 
         i = i + 8 <= n ? i : n - 8;
-        memcpy(&eight, pixels + i, sizeof(eight)); /* the first in the lowest byte: we build for little-endian machines */
+        memcpy(&eight, pixels + i, sizeof(eight)); /* the first in the lowest byte, as our machines have it */
 #pragma GCC unroll 8
         for (size_t k = 0; k < 8; k++)
             dest[i + k] = levels[eight >> 8 * k & 0xff];

@@ -392,6 +392,58 @@ static void test_statistics(void **state)
     assert_int_equal(blocks_live(), 0);
 }
 
+/* Every class is in every split in its proportion, whatever the seed; a class of one row is trained on; and a larger limit only adds
+ * rows to those of a smaller one. */
+static void test_splits_by_class(void **state)
+{
+    static const int n_of[] = {60, 30, 9, 1};
+    esper_dataset_desc desc = esper_dataset_desc_default(ESPER_SOURCE_OWN_TABLE);
+    FILE *file = fopen("t.csv", "wb");
+
+    (void)state;
+    fprintf(file, "v,k\n");
+    for (int c = 0; c < 4; c++)
+        for (int i = 0; i < n_of[c]; i++)
+            fprintf(file, "%d,%c\n", i, 'a' + c);
+    fclose(file);
+    desc.path = "t.csv";
+    desc.cache = "cache";
+    desc.valid_fraction = 0.2;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        int count[ESPER_N_SPLITS][4] = {{0}};
+        bool in_all[100] = {false};
+        esper_dataset *all, *few;
+
+        desc.seed = seed;
+        desc.train_limit = 0;
+        assert_ok(esper_dataset_open(&desc, &all));
+        for (int s = 0; s < ESPER_N_SPLITS; s++)
+            for (uint32_t i = 0; i < esper_dataset_count(all, (esper_split)s); i++) {
+                uint32_t id = esper_dataset_id(all, (esper_split)s, i);
+
+                count[s][esper_dataset_label(all, (esper_split)s, id)]++;
+                in_all[id] = in_all[id] || s == ESPER_SPLIT_TRAIN;
+            }
+        for (int s = 0; s < ESPER_N_SPLITS; s++)
+            for (int c = 0; c < 4; c++) {
+                double wanted = n_of[c] * (double)esper_dataset_count(all, (esper_split)s) / 100.0;
+
+                if (fabs(count[s][c] - wanted) > 1.0)
+                    fail_msg("seed %d: %s has %d of class %d, expected about %g", (int)seed,
+                             esper_split_name((esper_split)s), count[s][c], c, wanted);
+            }
+        assert_int_equal(count[ESPER_SPLIT_TRAIN][3], 1);
+        desc.train_limit = 20;
+        assert_ok(esper_dataset_open(&desc, &few));
+        assert_int_equal(esper_dataset_count(few, ESPER_SPLIT_TRAIN), 20);
+        for (uint32_t i = 0; i < 20; i++)
+            assert_true(in_all[esper_dataset_id(few, ESPER_SPLIT_TRAIN, i)]);
+        esper_dataset_close(few);
+        esper_dataset_close(all);
+    }
+    assert_int_equal(blocks_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_unfit),
         cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_splits_by_class),
     };
 
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
