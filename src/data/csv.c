@@ -139,6 +139,7 @@ static esper_status append(const reader *self, const char *from, size_t n, size_
 {
     scratch *copy = self->copy;
 
+    assert(*used + n > 0); /* a quote at least */
     if (*used + n > copy->room) {
         char *larger = esper_mem_grow(copy->text, 2 * (*used + n));
 

@@ -47,7 +47,7 @@ esper train synth_text "${few[@]}" --host 'embed 8 | [layer 2]x2 | [attention 2]
 expect_code 0
 esper grow synth "${few[@]}" --host 'conv 2 | pool | conv 2 | mean | linear' --slots r0c1
 expect_code 0
-expect_words out "1 slot from r0c1 to r0c1"
+expect_words out "one slot, r0c1"
 esper info hosts
 expect_code 0
 expect_words out "resnet" "[[conv 64]x2] residual"
