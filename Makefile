@@ -1,7 +1,7 @@
 # The front door of Esper: `make help` tells what is here. The build itself is CMake's: CMakeLists.txt and
 # CMakePresets.json.
 .DEFAULT_GOAL := build
-.PHONY: build program run test soak bench kit wheel install lint format clean help
+.PHONY: build program run test soak bench kit wheel deb install lint format clean help
 
 # Further arguments of the program in `make run` and `make bench`: make run ARGS="--epochs 2"
 ARGS ?=
@@ -45,6 +45,10 @@ wheel:
 	@rm -rf build/wheel
 	@ESPER_GUARD_LIBRARY=build/libesper-guard.so python3 bindings/python/backend/esper_build.py build/wheel
 
+deb:
+	@scripts/setup deb
+	@scripts/deb
+
 install:
 	@scripts/setup --check build
 	@scripts/build release --target product
@@ -69,8 +73,10 @@ help:
 	@echo "make bench      figures of this machine, as JSON lines"
 	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"
 	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel"
-	@echo "make install    put the program, libesper-guard.so, its header, pkg-config and CMake files below PREFIX"
-	@echo "                (/usr/local unless given; DESTDIR=... goes before it)"
+	@echo "make deb        install what is missing, and build the Debian packages, into build/deb; lintian looks at them where"
+	@echo "                it is installed"
+	@echo "make install    put the program, its man pages and completion, libesper-guard.so, its header, pkg-config and CMake"
+	@echo "                files below PREFIX (/usr/local unless given; DESTDIR=... goes before it)"
 	@echo "make lint       check the formatting, run clang-tidy and pyflakes;  make format  repairs the formatting"
 	@echo "make clean      remove build/"
 	@echo ""
