@@ -1,7 +1,7 @@
 # The front door of Esper: `make help` tells what is here. The build itself is CMake's: CMakeLists.txt and
 # CMakePresets.json.
 .DEFAULT_GOAL := build
-.PHONY: build program run test soak bench kit wheel deb install lint format clean help
+.PHONY: build program run test soak bench kit wheel deb site install lint format clean help
 
 # Further arguments of the program in `make run` and `make bench`: make run ARGS="--epochs 2"
 ARGS ?=
@@ -49,6 +49,9 @@ deb:
 	@scripts/setup deb
 	@scripts/deb
 
+site:
+	@python3 -B packaging/site/build.py build/site
+
 install:
 	@scripts/setup --check build
 	@scripts/build release --target product
@@ -75,6 +78,7 @@ help:
 	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel"
 	@echo "make deb        install what is missing, and build the Debian packages, into build/deb; lintian looks at them where"
 	@echo "                it is installed"
+	@echo "make site       the documentation as pages for a browser, in build/site: needs Python 3, and nothing else"
 	@echo "make install    put the program, its man pages and completion, libesper-guard.so, its header, pkg-config and CMake"
 	@echo "                files below PREFIX (/usr/local unless given; DESTDIR=... goes before it)"
 	@echo "make lint       check the formatting, run clang-tidy and pyflakes;  make format  repairs the formatting"

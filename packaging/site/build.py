@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes pages for a browser of the documentation: README, CONTRIBUTING, CHANGELOG and docs/*.md, with their pictures and
-the files that they link to.
+"""Makes pages for a browser of the documentation: README, CONTRIBUTING, CHANGELOG and docs/*.md, with their pictures
+and the files that they link to.
 
     usage: build.py FOLDER [SOURCE]
 
@@ -20,7 +20,7 @@ import tempfile
 import urllib.parse
 
 import highlight
-from markdown import Page
+from markdown import Page, plain
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MARK = "made-by-esper-site"  # a file in what we made, and may therefore replace
@@ -75,9 +75,9 @@ class Site:
         self.files = {}    # what a link leads to that is no page: its path in the tree -> its address
         self.pictures = set()
         self.pages = {}    # path in the tree -> Page
-        self.titles = {}
         self.links = []    # (path, line, target page, anchor), looked at when all are read
         self.paths = self.find_pages()
+        self.titles = {path: title_of(self.read(path)) or path for path in self.paths}
         for path in self.paths:
             self.read_page(path)
         self.check_names([(path, address(path)) for path in self.paths])
@@ -107,7 +107,8 @@ class Site:
 
     def find_pages(self):
         """In the order of the list of pages; those that it does not name come last."""
-        docs = ["docs/" + name for name in sorted(os.listdir(os.path.join(self.source, "docs"))) if name.endswith(".md")]
+        names = sorted(os.listdir(os.path.join(self.source, "docs")))
+        docs = ["docs/" + name for name in names if name.endswith(".md")]
         listed = [posixpath.normpath("docs/" + target) for target in
                   re.findall(r"(?m)^\| *\[[^]]*\]\(([^)#]+\.md)\)", self.read(LISTING))]
         front = [path for path in FRONT if self.exists(path)]
@@ -115,39 +116,41 @@ class Site:
         return list(dict.fromkeys(order))
 
     def read_page(self, path):
-        page = Page(self.read(path), lambda target, line: self.resolve(path, target, line),
+        page = Page(self.read(path), lambda target, words, line: self.resolve(path, target, words, line),
                     lambda target, line: self.picture(path, target, line),
                     lambda line, text: self.complain(path, line, text))
         if not page.headings or page.headings[0].level != 1:
             self.complain(path, 1, "a page begins with a heading: # Name")
         self.pages[path] = page
-        self.titles[path] = page.headings[0].text if page.headings else path
 
-    def resolve(self, path, target, line):
-        """The address of what a link of that page leads to; None: there is nothing, which is a complaint."""
+    def resolve(self, path, target, words, line):
+        """The address of what a link of that page leads to, None where there is nothing, which is a complaint; and its
+        words: of a page that is called by its file's name, its title."""
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", target)
         if scheme or target.startswith("//"):
             if scheme and scheme.group(1).lower() in ("http", "https", "mailto"):
-                return target
+                return target, words
             self.complain(path, line, "a link to %s: only http, https, mailto and files of the project" % target)
-            return None
+            return None, words
         name, _, anchor = target.partition("#")
         file = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) if name else path
         if file.startswith("..") or file.startswith("/") or not self.exists(file):
             self.complain(path, line, "the link to %s leads nowhere" % target)
-            return None
+            return None, words
         if os.path.isdir(os.path.join(self.source, file)):
             file = posixpath.join(file, "README.md")
         if file in self.paths:
             self.links.append((path, line, file, anchor))
             here = file == path and anchor
-            return ("" if here else relative(address(path), address(file))) + ("#" + anchor if anchor else "")
+            by_name = words in (target, posixpath.basename(name))
+            return (("" if here else relative(address(path), address(file))) + ("#" + anchor if anchor else ""),
+                    self.titles[file].split(":")[0] if by_name else words)
         kind = os.path.splitext(file)[1]
         if kind not in SHOWN or not self.exists(file):
             self.complain(path, line, "the link to %s leads to what is no page" % target)
-            return None
+            return None, words
         self.files[file] = "files/%s.html" % file
-        return relative(address(path), self.files[file])
+        return relative(address(path), self.files[file]), words
 
     def picture(self, path, target, line):
         """src, width and height of an image."""
@@ -158,7 +161,8 @@ class Site:
         self.pictures.add(file)
         width, height = size_of(os.path.join(self.source, file))
         size = ' width="%d" height="%d"' % (width, height) if width else ""
-        return ' src="%s"%s loading="lazy"' % (html.escape(relative(address(path), "images/" + os.path.basename(file))), size)
+        there = relative(address(path), "images/" + os.path.basename(file))
+        return ' src="%s"%s loading="lazy"' % (html.escape(there), size)
 
     # ---- writing
 
@@ -223,7 +227,8 @@ class Site:
                 words = " ".join(" ".join(texts).split())
                 if heading or words:
                     anchor = "#" + heading.anchor if heading and heading.level > 1 else ""
-                    rows.append([relative("", address(path)) + anchor, self.titles[path], heading.text if heading else "", words])
+                    rows.append([relative("", address(path)) + anchor, self.titles[path],
+                                 heading.text if heading else "", words])
         return rows
 
 
@@ -234,10 +239,16 @@ def contents(page):
         return '<nav class="contents"></nav>'
     rows = ['<li class="level%d"><a href="#%s">%s</a></li>' % (heading.level, html.escape(heading.anchor),
                                                               html.escape(heading.text)) for heading in chosen]
-    return '<nav class="contents" aria-label="on this page"><p>On this page</p>\n<ul>\n%s\n</ul></nav>' % "\n".join(rows)
+    return ('<nav class="contents" aria-label="on this page"><p>On this page</p>\n<ul>\n%s\n</ul></nav>'
+            % "\n".join(rows))
 
 
 # ---- names and files
+
+def title_of(text):
+    found = re.search(r"(?m)^# +(.*?)(?: +#+)?$", text)
+    return plain(found.group(1)) if found else None
+
 
 def address(path):
     """README.md -> index.html, docs/README.md -> pages.html, docs/your-data.md -> your-data.html"""

@@ -1,6 +1,6 @@
-"""Markdown, as our pages use it, into HTML: headings, paragraphs, lists in lists, tables, code fenced and indented, links,
-images, emphasis. Nothing of a page reaches the browser but as text: there is no raw HTML, every sign is escaped, and a
-link goes where the caller says.
+"""Markdown, as our pages use it, into HTML: headings, paragraphs, lists in lists, tables, code fenced and indented,
+links, images, emphasis. Nothing of a page reaches the browser but as text: there is no raw HTML, every sign is escaped,
+and a link goes where the caller says.
 """
 import html
 import re
@@ -11,6 +11,7 @@ FENCE = re.compile(r"^( *)(```+)\s*([^`]*)$")
 HEADING = re.compile(r"^(#{1,6}) +(.*?)(?: +#+)?$")
 BULLET = re.compile(r"^( {0,3})([-*]|\d{1,9}[.)])( +)(?=\S)")
 DIVIDER = re.compile(r"^\|?( *:?-+:? *\|)* *:?-+:? *\|?$")
+TARGET = re.compile(r"\(\s*<?([^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)>?\s*\)")
 RULE = re.compile(r"^ {0,3}(-{3,}|\*{3,})$")
 
 
@@ -22,8 +23,8 @@ class Heading:
 class Page:
     """A text as HTML, with its headings, and its plain words by the heading they stand under.
 
-    link(target, line) gives the address to write for a link, or None for none; image(target, line) the attributes of an
-    image, as text. complain(line, text) hears of what is no Markdown of ours."""
+    link(target, words, line) gives the address to write for a link, or None for none, and its words; image(target,
+    line) the attributes of an image, as text; complain(line, text) hears of what is no Markdown of ours."""
 
     def __init__(self, text, link, image, complain):
         self.link, self.image, self.complain = link, image, complain
@@ -70,7 +71,8 @@ class Page:
     def code(self, lines, language):
         text = "\n".join(lines)
         self.words[-1][1].append(text)
-        return '<pre tabindex="0"><code>%s</code></pre>' % highlight.paint(text, language)
+        kind = ' class="%s"' % language if language in highlight.KEYWORDS else ""
+        return '<pre tabindex="0"%s><code>%s</code></pre>' % (kind, highlight.paint(text, language))
 
     def heading(self, lines, at):
         found = HEADING.match(lines[at][1])
@@ -135,8 +137,7 @@ class Page:
             body = [(lines[at][0], lines[at][1][margin:])]
             body += [(number, line[min(margin, len(line) - len(line.lstrip())):]) for number, line in lines[at + 1:end]]
             shown = self.blocks(body)
-            alone = re.fullmatch(r"<p>((?:(?!<p>).)*)</p>", shown, re.S) or re.match(r"<p>((?:(?!</?p>).)*)</p>(?=\n<[uo]l)",
-                                                                                    shown, re.S)
+            alone = re.match(r"<p>((?:(?!</?p>).)*)</p>(?=$|\n<[uo]l)", shown, re.S)  # a line, maybe with a list below
             out.append("<li>%s</li>" % (alone.group(1) + shown[alone.end():] if alone else shown))
             at = end
         tag = "ol" if ordered else "ul"
@@ -145,8 +146,8 @@ class Page:
                                                   "\n".join(out), tag)
 
     def goes_on(self, lines, at, margin):
-        """Whether a line belongs to an item whose text begins at that column: what is indented so far, and the rest of a
-        paragraph, however it stands."""
+        """Whether a line belongs to an item whose text begins at that column: what is indented so far, and the rest of
+        a paragraph, however it stands."""
         line = lines[at][1]
         if not line.strip():
             return at + 1 < len(lines) and indent_of(lines[at + 1][1]) >= margin and bool(lines[at + 1][1].strip())
@@ -202,15 +203,15 @@ class Page:
     def reference(self, text, found):
         """[words](target) or ![words](target) that begins at `found`; gives what to write and where it ends."""
         close = matching(text, found.end())
-        target = re.match(r"\(\s*<?([^\s()<>]*(?:\([^\s()<>]*\)[^\s()<>]*)*)>?\s*\)", text[close + 1:]) if close else None
+        target = TARGET.match(text, close + 1) if close else None
         if not target:
             return html.escape(found.group()), found.end()
         words = text[found.end():close]
-        end = close + 1 + target.end()
+        end = target.end()
         if found.group(4):
             attributes = self.image(target.group(1), self.line)
             return '<img alt="%s"%s>' % (html.escape(plain(words)), attributes), end
-        address = self.link(target.group(1), self.line)
+        address, words = self.link(target.group(1), words, self.line)
         shown = self.inline(words)
         return (shown if address is None else '<a href="%s">%s</a>' % (html.escape(address), shown)), end
 

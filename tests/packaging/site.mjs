@@ -39,6 +39,8 @@ const cutOff = (page) => page.evaluate(() => {
   for (const element of document.querySelectorAll("body *"))
     if (!element.closest("pre, .scroll, .skip, #found") && element.getBoundingClientRect().right > innerWidth + 0.5)
       wide.push(element.tagName + " " + element.textContent.slice(0, 40));
+  if (document.querySelector(".search").getBoundingClientRect().left <
+      document.querySelector(".brand").getBoundingClientRect().right) wide.push("the search lies on the name");
   return wide;
 });
 
@@ -56,7 +58,7 @@ const leastContrast = (page) => page.evaluate(() => {
     return getComputedStyle(document.body).backgroundColor;
   };
   let least = 99;
-  for (const element of document.querySelectorAll("main *, header *, nav *")) {
+  for (const element of document.querySelectorAll("main, main *, header *, nav *")) {
     if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) || element.matches(".anchor, .skip")) continue;
     const [a, b] = [light(getComputedStyle(element).color), light(behind(element))];
     least = Math.min(least, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
