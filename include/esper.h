@@ -551,7 +551,7 @@ typedef struct esper_grow_env_arrays {
     uint8_t *mask_blueprint; /* (n_envs, n_slots, n_blueprints) */
     uint8_t *mask_style;     /* (n_envs, n_slots, n_styles) */
     double  *accuracy;       /* (n_envs) on validation, percent; NaN: the governor has stopped it before its first view */
-    int64_t *params;         /* (n_envs) of the network, seeds included */
+    int64_t *params;         /* (n_envs) of the network, with every seed in a slot */
     uint64_t *seed;          /* (n_envs) of the episode */
     /* The rest by esper_grow_env_step alone: about the decision that was taken, in the episode in which it was. */
     double  *reward;         /* (n_envs) */

@@ -217,7 +217,7 @@ esper_status grow_env_show(esper_grow_env *env, int index, const esper_env_look 
     if (shown->accuracy != NULL)
         shown->accuracy[i] = look->view != NULL ? look->view->accuracy_valid : (double)NAN;
     if (shown->params != NULL)
-        shown->params[i] = esper_network_params(look->network);
+        shown->params[i] = look->view != NULL ? look->view->params_total : esper_network_params(look->network);
     if (shown->seed != NULL)
         shown->seed[i] = member->seed;
     return ESPER_OK;

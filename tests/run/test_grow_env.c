@@ -63,7 +63,7 @@ static void player_open(player *p, const char *more, int n_envs)
     char lines[1024];
 
     memset(p, 0, sizeof(*p));
-    snprintf(lines, sizeof(lines), SETTINGS "channels = %d\n%s", is_brief() ? 2 : 4, more);
+    snprintf(lines, sizeof(lines), SETTINGS "%s%s", is_brief() ? "channels = 2\n" : "channels = 4\n", more);
     check_good(try_open("synth", lines, n_envs, &p->env));
     p->shape.size = sizeof(p->shape);
     check_good(esper_grow_env_shape_get(p->env, &p->shape));
@@ -631,7 +631,7 @@ static void a_step_can_be_stopped(void **state)
     player p;
 
     (void)state;
-    player_open(&p, "max_steps = 100000\n", 4); /* an epoch of many seconds */
+    player_open(&p, "max_steps = 100000\nchannels = 64\nbatch = 64\n", 4); /* an epoch of many seconds */
     assert_int_equal(pthread_create(&thread, NULL, stop_soon, &p), 0);
     began = esper_clock_seconds();
     status = esper_grow_env_reset(p.env, NULL, NULL, &p.shown);
