@@ -179,7 +179,7 @@ class Site:
             shutil.copyfile(os.path.join(HERE, name), os.path.join(folder, name))
         shutil.copyfile(os.path.join(self.source, "web", "icon.svg"), os.path.join(folder, "icon.svg"))
         put(folder, "search.js", "window.esperSearch = %s;\n" % script_json(self.index()))
-        put(folder, MARK, "")
+        put(folder, MARK, "packaging/site/build.py replaces this folder.\n")
 
     def write_page(self, folder, path, number, version):
         page = self.pages[path]
