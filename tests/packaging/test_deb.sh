@@ -56,7 +56,7 @@ for command in $commands; do
 done
 expect_equal "completion" "$(bash -c '. root/usr/share/bash-completion/completions/esper; COMP_WORDS=(esper gr); COMP_CWORD=1; _esper
     echo "${COMPREPLY[*]}"')" "grow"
-expect_equal "the site" "$(python3 "$SOURCE_DIR/tests/packaging/check_site.py" root/usr/share/doc/esper/html | grep -c '^[0-9]* pages')" 1
+expect_equal "the site" "$(python3 "$SOURCE_DIR/tests/packaging/check_site.py" root/usr/share/doc/esper/html | grep -v '^[0-9]* pages')" ""
 
 # ---- it works, and gives the bits that a build by hand does
 libraries=$(realpath "$(dirname "$(find root -name libesper-guard.so.0)")")
