@@ -1,10 +1,14 @@
 # ctest: timeout=300 cost=10
 """GrowEnv: its interface, the rewards of `esper learn` to the bit, what is refused, and what goes wrong."""
+import contextlib
 import copy
 import gc
+import importlib.util
+import io
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +24,7 @@ from grow_env_cases import TINY, check_step, tiny, walk
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.environ.get("ESPER", os.path.join(os.environ["SOURCE_DIR"], "build", "esper"))
+PAGE = os.path.join(os.environ["SOURCE_DIR"], "docs", "grow-env.md")
 LONG = dict(max_steps=1000000, n=2, channels=64, batch=64)  # an epoch that nobody waits for
 
 
@@ -471,6 +476,43 @@ class TestLoading(unittest.TestCase):
         self.assertEqual(guard.version, engine.version)
         with tiny(1) as env:
             env.reset()
+
+
+@unittest.skipUnless(os.path.exists(PAGE), "docs/grow-env.md is not here")
+class TestPage(unittest.TestCase):
+    def test_blocks(self):
+        """A block of Python marked `test` prints the block of text behind it."""
+        with open(PAGE, encoding="utf-8") as file:
+            blocks = re.findall(r"```python test\n(.*?)```\n\n```text test\n(.*?)```", file.read(), re.DOTALL)
+        self.assertEqual(len(blocks), 1)
+        for code, wanted in blocks:
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                exec(compile(code, PAGE, "exec"), {"__name__": "page"})
+            self.assertEqual(said.getvalue(), wanted)
+
+    def test_every_info_and_array_has_a_row(self):
+        with open(PAGE, encoding="utf-8") as file:
+            text = file.read()
+        with tiny(1) as env:
+            observations, _ = env.reset()
+            names = set(observations) | set(env.heads) | set(env.ops)
+            for _ in range(6):
+                names |= {name for name in env.step(env.sample())[4] if not name.startswith("_")}
+        self.assertEqual([name for name in sorted(names) if f"`{name}`" not in text], [])
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch")
+class TestExample(unittest.TestCase):
+    def test_runs(self):
+        """Two rounds of tiny networks: it gets to its end, and says what it has learned beside chance."""
+        settings = [f"{key}={value}" for key, value in TINY.items()]
+        done = subprocess.run([sys.executable, os.path.join(os.environ["SOURCE_DIR"], "examples", "grow_env_torch.py"), "2",
+                               "synth", *settings], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        lines = done.stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], ["by", "round", "round", "learned"])
+        self.assertRegex(lines[-1], r"learned +return +-?[0-9.]+ \+- [0-9.]+, by chance -?[0-9.]+ on the same 16 episodes")
 
 
 if __name__ == "__main__":
