@@ -339,7 +339,8 @@ def growing_test() -> int:
     try:
         n_ended, rewards = play()
         good = n_ended == 4 and play() == (n_ended, rewards)
-        said = f"{n_ended} episodes of growing networks, " + ("twice the same rewards" if good else "and not the same again")
+        again = "twice the same rewards" if good else "and not the same again"
+        said = f"{n_ended} episodes of growing networks, {again}"
     except Exception as error:
         good, said = False, f"{type(error).__name__}: {error}"
     print(f"  {'engine':<8}{'12 legal steps':<22}{'ok     ' if good else 'FAILED '} {said}", flush=True)
