@@ -414,6 +414,18 @@ print("the second with", os.waitpid(child, 0)[1] >> 8)
         for words in ("another process", "the child ended with 3", "the second with 4"):
             self.assertIn(words, said)
 
+    def test_where_no_thread_can_be_started(self):
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        with tiny(1) as env:
+            start, threading.Thread.start = threading.Thread.start, refuse
+            try:
+                env.reset()
+                check_step(self, env, env.step(env.sample()))
+            finally:
+                threading.Thread.start = start
+
     def test_ctrl_c(self):
         """It is heard in the midst of an epoch; then the environments have to be reset."""
         for kind in ("reset", "step"):

@@ -329,7 +329,12 @@ def _heard(call: Callable[[], int], library: _engine.Library, stop: Callable[[],
         work()
         return outcome[0]
     try:
-        threading.Thread(target=work, name="esper.GrowEnv", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="esper.GrowEnv", daemon=True).start()
+        except RuntimeError as error:
+            if str(error) != "can't start new thread":  # what a signal's handler has raised, and the thread runs
+                raise
+            work()  # a limit is reached: then a signal waits
         done.wait()
     except BaseException:
         while True:
