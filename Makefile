@@ -41,9 +41,9 @@ kit:
 
 wheel:
 	@scripts/setup --check build
-	@scripts/build release --target esper_guard
+	@scripts/build release --target $(if $(ENGINE),product,esper_guard)
 	@rm -rf build/wheel
-	@ESPER_GUARD_LIBRARY=build/libesper-guard.so python3 bindings/python/backend/esper_build.py build/wheel
+	@$(if $(ENGINE),ESPER_WHEEL_ENGINE=build/libesper.so) ESPER_GUARD_LIBRARY=build/libesper-guard.so python3 bindings/python/backend/esper_build.py build/wheel
 
 deb:
 	@scripts/setup deb
@@ -75,12 +75,13 @@ help:
 	@echo "make soak       the long tests, tests at full size under the sanitizers, and longer fuzzing"
 	@echo "make bench      figures of this machine, as JSON lines"
 	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"
-	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel"
+	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel; ENGINE=yes packs the"
+	@echo "                engine too, for esper.GrowEnv on systems like this one"
 	@echo "make deb        install what is missing, and build the Debian packages, into build/deb; lintian looks at them where"
 	@echo "                it is installed"
 	@echo "make site       the documentation as pages for a browser, in build/site: needs Python 3, and nothing else"
-	@echo "make install    put the program, its man pages and completion, libesper-guard.so, its header, pkg-config and CMake"
-	@echo "                files below PREFIX (/usr/local unless given; DESTDIR=... goes before it)"
+	@echo "make install    put the program, its man pages and completion, libesper.so, libesper-guard.so, their header, pkg-config"
+	@echo "                and CMake files below PREFIX (/usr/local unless given; DESTDIR=... goes before it)"
 	@echo "make lint       check the formatting, run clang-tidy and pyflakes;  make format  repairs the formatting"
 	@echo "make clean      remove build/"
 	@echo ""

@@ -2,6 +2,7 @@
 # part (src/run/grow_env*.c) and the guard with it, and nothing else.
 #
 #   esper_library   the shared library; consumers know it as Esper::esper
+#   fleet_player    bench/fleet_player.c
 #
 # It is made of the objects of the engine itself, so these are position-independent and hide what is not ESPER_API. The linker takes
 # of them what is needed: no database, no web server.
@@ -32,6 +33,11 @@ function(esper_add_engine_library)
     endif()
     add_library(Esper::esper ALIAS esper_library)
     add_dependencies(product esper_library)
+
+    # What bench/grow_env holds it against; built by that script alone.
+    add_executable(fleet_player EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/bench/fleet_player.c")
+    target_link_libraries(fleet_player PRIVATE esper_options esper_engine)
+    set_target_properties(fleet_player PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
 endfunction()
 
 # As with the guard, the pkg-config file finds its prefix from where it lies.

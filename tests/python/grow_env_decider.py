@@ -1,5 +1,5 @@
-"""A program for `esper learn --policy-cmd`: legal decisions by chance, from the menus that actions have; writes down what was
-decided and what it was worth, a line of JSON for each view.
+"""A program for `esper learn --policy-cmd`: legal decisions by chance, from the menus that actions have.
+Writes down what was decided and what it was worth, a line of JSON for each view.
 
     usage: grow_env_decider.py LOG SEED
 """
@@ -7,11 +7,13 @@ import json
 import random
 import sys
 
-MENUS = {"style": ["linear_add", "linear_multiply", "sigmoid_add", "gated_gate"], "tempo": [3, 5, 8], "target": [0.5, 0.7, 1.0],
-         "speed": [0, 3, 5, 8], "curve": ["linear", "cosine", "sigmoid_gentle", "sigmoid", "sigmoid_sharp"]}
+MENUS = {"style": ["linear_add", "linear_multiply", "sigmoid_add", "gated_gate"], "tempo": [3, 5, 8],
+         "target": [0.5, 0.7, 1.0], "speed": [0, 3, 5, 8],
+         "curve": ["linear", "cosine", "sigmoid_gentle", "sigmoid", "sigmoid_sharp"]}
 ASKED = {"germinate": ("style", "tempo", "target"), "set_alpha_target": ("target", "speed", "curve"),
          "prune": ("speed", "curve")}
-STYLES = {"add": "sigmoid_add", "multiply": "linear_multiply", "gate": "gated_gate"}  # a seed with weight keeps its operator
+# a seed with weight keeps its operator
+STYLES = {"add": "sigmoid_add", "multiply": "linear_multiply", "gate": "gated_gate"}
 BUSY = ("germinated", "training", "pruned", "embargoed", "resetting")  # nothing germinates meanwhile: the masks say so
 
 

@@ -1,10 +1,14 @@
 # ctest: timeout=300 cost=10
 """GrowEnv: its interface, the rewards of `esper learn` to the bit, what is refused, and what goes wrong."""
+import contextlib
 import copy
 import gc
+import importlib.util
+import io
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +24,7 @@ from grow_env_cases import TINY, check_step, tiny, walk
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.environ.get("ESPER", os.path.join(os.environ["SOURCE_DIR"], "build", "esper"))
+PAGE = os.path.join(os.environ["SOURCE_DIR"], "docs", "grow-env.md")
 LONG = dict(max_steps=1000000, n=2, channels=64, batch=64)  # an epoch that nobody waits for
 
 
@@ -77,7 +82,8 @@ class TestInterface(unittest.TestCase):
             self.assertIs(infos["final_obs"], infos["final_observation"])
             self.assertEqual([one["seed"] for one in infos["final_info"]], seeds.tolist())
             self.assertFalse(set(infos["seed"].tolist()) & set(seeds.tolist()))
-            self.assertEqual(observations["features"][:, 0].tolist(), [np.float32(1 / 6)] * 2)  # the next ones have begun
+            # the next ones have begun
+            self.assertEqual(observations["features"][:, 0].tolist(), [np.float32(1 / 6)] * 2)
             self.assertEqual(infos["final_observation"][0]["features"][0], 1.0)
 
     def test_seeds(self):
@@ -246,11 +252,15 @@ class TestRefusals(unittest.TestCase):
 
     def test_resets(self):
         for kind, words, arguments in (
-                (TypeError, "seed", dict(seed=1.5)), (TypeError, "seed", dict(seed="12")), (ValueError, "seed", dict(seed=-1)),
+                (TypeError, "seed", dict(seed=1.5)),
+                (TypeError, "seed", dict(seed="12")),
+                (ValueError, "seed", dict(seed=-1)),
                 (ValueError, "seed", dict(seed=2**64)), (ValueError, "3 seeds", dict(seed=[1, 2, 3])),
                 (TypeError, "seed", dict(seed=[1, None])), (TypeError, "seed", dict(seed=True)),
-                (ValueError, "'colour'", dict(options={"colour": 1})), (ValueError, "reset_mask", dict(options={"reset_mask": [1, 0]})),
-                (ValueError, "reset_mask", dict(options={"reset_mask": [True]})), (TypeError, "episode", dict(options={"episode": 0.5}))):
+                (ValueError, "'colour'", dict(options={"colour": 1})),
+                (ValueError, "reset_mask", dict(options={"reset_mask": [1, 0]})),
+                (ValueError, "reset_mask", dict(options={"reset_mask": [True]})),
+                (TypeError, "episode", dict(options={"episode": 0.5}))):
             with self.assertRaises(kind) as caught:
                 self.env.reset(**arguments)
             self.assertIn(words, str(caught.exception))
@@ -259,11 +269,17 @@ class TestRefusals(unittest.TestCase):
     def test_arguments(self):
         for kind, words, arguments in (
                 (TypeError, "n is the number", ("synth", 2.0)), (TypeError, "n is the number", ("synth", True)),
-                (ValueError, "0 environments", ("synth", 0)), (ValueError, "-1", ("synth", -1)), (ValueError, "1025", ("synth", 1025)),
+                (ValueError, "0 environments", ("synth", 0)),
+                (ValueError, "-1", ("synth", -1)),
+                (ValueError, "1025", ("synth", 1025)),
                 (TypeError, "task", (None,)), (TypeError, "task", (3,)), (TypeError, "task", (b"synth",)),
-                (ValueError, "NUL", ("synth\0evil",)), (esper.GrowEnvError, "synht", ("synht",)), (esper.GrowEnvError, "task", ("",)),
-                (esper.GrowEnvError, "%s%n", ("%s%n%p",)), (esper.GrowEnvError, "$(touch stolen)", ("$(touch stolen)",)),
-                (esper.GrowEnvError, "no such", ("no such/../folder",)), (esper.GrowEnvError, "x" * 100, ("x" * 100000,)),
+                (ValueError, "NUL", ("synth\0evil",)),
+                (esper.GrowEnvError, "synht", ("synht",)),
+                (esper.GrowEnvError, "task", ("",)),
+                (esper.GrowEnvError, "%s%n", ("%s%n%p",)),
+                (esper.GrowEnvError, "$(touch stolen)", ("$(touch stolen)",)),
+                (esper.GrowEnvError, "no such", ("no such/../folder",)),
+                (esper.GrowEnvError, "x" * 100, ("x" * 100000,)),
                 (esper.GrowEnvError, "", ("\udcff\udcfe",))):
             with self.assertRaises(kind) as caught:
                 esper.GrowEnv(*arguments)
@@ -273,11 +289,16 @@ class TestRefusals(unittest.TestCase):
     def test_settings(self):
         for kind, words, settings in (
                 (esper.GrowEnvError, "epochs", dict(epohcs=3)), (esper.GrowEnvError, "2 or more", dict(epochs=1)),
-                (esper.GrowEnvError, "epochs", dict(epochs=float("nan"))), (esper.GrowEnvError, "policy_cmd", dict(policy_cmd="touch stolen")),
+                (esper.GrowEnvError, "epochs", dict(epochs=float("nan"))),
+                (esper.GrowEnvError, "policy_cmd", dict(policy_cmd="touch stolen")),
                 (esper.GrowEnvError, "n_envs", dict(envs=3)), (esper.GrowEnvError, "reward", dict(reward="sprase")),
-                (TypeError, "epochs", dict(epochs=None)), (TypeError, "epochs", dict(epochs=[3])), (TypeError, "reward", dict(reward=b"gain")),
-                (ValueError, "NUL", dict(reward="gain\0")), (esper.GrowEnvError, "reward", dict(reward="gain\nepochs = 3")),
-                (esper.GrowEnvError, "reward", dict(reward="x" * 5000)), (esper.GrowEnvError, "context", dict(context=8))):
+                (TypeError, "epochs", dict(epochs=None)),
+                (TypeError, "epochs", dict(epochs=[3])),
+                (TypeError, "reward", dict(reward=b"gain")),
+                (ValueError, "NUL", dict(reward="gain\0")),
+                (esper.GrowEnvError, "reward", dict(reward="gain\nepochs = 3")),
+                (esper.GrowEnvError, "reward", dict(reward="x" * 5000)),
+                (esper.GrowEnvError, "context", dict(context=8))):
             with self.assertRaises(kind) as caught:
                 esper.GrowEnv("synth", 1, **settings)
             self.assertIn(words, str(caught.exception))
@@ -347,7 +368,7 @@ class TestLife(unittest.TestCase):
             alone = walked(env, 8)
         with tiny(2) as one, tiny(2, reward="shaped") as other:
             got = []
-            beside = threading.Thread(target=lambda: got.append(walked(other, 8)))  # in another thread, at the same time
+            beside = threading.Thread(target=lambda: got.append(walked(other, 8)))  # at the same time
             beside.start()
             np.testing.assert_array_equal(walked(one, 8), alone)
             beside.join()
@@ -393,6 +414,18 @@ print("the second with", os.waitpid(child, 0)[1] >> 8)
         for words in ("another process", "the child ended with 3", "the second with 4"):
             self.assertIn(words, said)
 
+    def test_where_no_thread_can_be_started(self):
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        with tiny(1) as env:
+            start, threading.Thread.start = threading.Thread.start, refuse
+            try:
+                env.reset()
+                check_step(self, env, env.step(env.sample()))
+            finally:
+                threading.Thread.start = start
+
     def test_ctrl_c(self):
         """It is heard in the midst of an epoch; then the environments have to be reset."""
         for kind in ("reset", "step"):
@@ -415,8 +448,9 @@ print("the second with", os.waitpid(child, 0)[1] >> 8)
                     check_step(self, env, (env.reset(), env.step(env.sample()))[1])
 
     def test_ctrl_c_ends_a_program(self):
-        program = subprocess.Popen([sys.executable, "-c", "from grow_env_cases import tiny\nenv = tiny(2, max_steps=1000000, channels=64, batch=64)\n"
-                                    "print('begins', flush=True)\nenv.reset()"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        code = ("from grow_env_cases import tiny\nenv = tiny(2, max_steps=1000000, channels=64, batch=64)\n"
+                "print('begins', flush=True)\nenv.reset()")
+        program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    env=dict(os.environ, PYTHONPATH=os.pathsep.join((os.environ["PYTHONPATH"], HERE))))
         self.assertEqual(program.stdout.readline(), b"begins\n")
         time.sleep(0.3)
@@ -471,6 +505,44 @@ class TestLoading(unittest.TestCase):
         self.assertEqual(guard.version, engine.version)
         with tiny(1) as env:
             env.reset()
+
+
+@unittest.skipUnless(os.path.exists(PAGE), "docs/grow-env.md is not here")
+class TestPage(unittest.TestCase):
+    def test_blocks(self):
+        """A block of Python marked `test` prints the block of text behind it."""
+        with open(PAGE, encoding="utf-8") as file:
+            blocks = re.findall(r"```python test\n(.*?)```\n\n```text test\n(.*?)```", file.read(), re.DOTALL)
+        self.assertEqual(len(blocks), 1)
+        for code, wanted in blocks:
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                exec(compile(code, PAGE, "exec"), {"__name__": "page"})
+            self.assertEqual(said.getvalue(), wanted)
+
+    def test_every_info_and_array_has_a_row(self):
+        with open(PAGE, encoding="utf-8") as file:
+            text = file.read()
+        with tiny(1) as env:
+            observations, _ = env.reset()
+            names = set(observations) | set(env.heads) | set(env.ops)
+            for _ in range(6):
+                names |= {name for name in env.step(env.sample())[4] if not name.startswith("_")}
+        self.assertEqual([name for name in sorted(names) if f"`{name}`" not in text], [])
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch")
+class TestExample(unittest.TestCase):
+    def test_runs(self):
+        """Two rounds of tiny networks: it gets to its end, and says what it has learned beside chance."""
+        settings = [f"{key}={value}" for key, value in TINY.items()]
+        example = os.path.join(os.environ["SOURCE_DIR"], "examples", "grow_env_torch.py")
+        done = subprocess.run([sys.executable, example, "2", "synth", *settings], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        lines = done.stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], ["by", "round", "round", "learned"])
+        self.assertRegex(lines[-1], "learned +return +-?[0-9.]+ .*, by chance -?[0-9.]+ on the same 16 episodes")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # ctest: timeout=1800 labels=soak
-"""GrowEnv: 10,000 random legal steps, of four environments each, on images, text and a table, with prunings and fossils."""
+"""GrowEnv: 10,000 random legal steps, of four environments each, on images, text and a table."""
 import unittest
 
 import esper

@@ -20,6 +20,7 @@ LIBRARY = os.path.realpath(os.environ["ESPER_GUARD_LIBRARY"])
 # `pip check` is about all packages, of which a system has others that it complains about.
 CHECK = "import subprocess, sys; print(subprocess.run([sys.executable, '-m', 'pip', 'check'], text=True, " \
         "stdout=subprocess.PIPE).stdout)"
+ENGINE = os.path.realpath(os.environ["ESPER_ENGINE_LIBRARY"])
 NOWHERE = "http://127.0.0.1:9/simple"  # a registry that cannot be reached
 
 
@@ -135,6 +136,25 @@ class TestWheel(Folder):
             cwd=self.folder, env=dict(os.environ, PYTHONPATH=self.place("root"), PYTHONDONTWRITEBYTECODE="1"),
             stdout=subprocess.PIPE, text=True, check=True).stdout.split()
         self.assertEqual(said, [self.place("root/esper/__init__.py"), header_version(), "None"])
+
+    @unittest.skipUnless(os.path.exists(ENGINE) and importlib.util.find_spec("numpy"), "no engine, or no NumPy")
+    def test_with_the_engine(self):
+        """It is found in the package, and the wheel is for systems like this one."""
+        path = self.built(PACKAGE, "wheel", "w", ESPER_GUARD_LIBRARY=LIBRARY, ESPER_WHEEL_ENGINE=ENGINE)
+        self.assertTrue(path.endswith("-py3-none-linux_" + os.uname().machine + ".whl"), path)
+        with zipfile.ZipFile(path) as wheel:
+            self.assertEqual(wheel.read("esper/lib/libesper.so"), content(ENGINE))
+            wheel.extractall(self.place("here"))
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ESPER")}
+        done = subprocess.run([sys.executable, "-c", "import esper\nfrom esper import _engine\nprint(_engine.load().path)\n"
+                               "print(esper.GrowEnv('synth', 2, max_steps=1, batch=8).reset()[1]['params'].shape)"],
+                              cwd=self.folder, env=dict(env, PYTHONPATH=self.place("here")), text=True, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.split("\n")[:2], [self.place("here/esper/lib/libesper.so"), "(2,)"])
+        status, said, _ = build(PACKAGE, "wheel", self.place("w"), ESPER_GUARD_LIBRARY=LIBRARY, ESPER_WHEEL_ENGINE="/nowhere")
+        self.assertNotEqual(status, 0)
+        self.assertIn("there is no /nowhere", said)
 
     def test_the_same_bytes_each_time(self):
         one = self.built(PACKAGE, "wheel", "one", ESPER_GUARD_LIBRARY=LIBRARY)

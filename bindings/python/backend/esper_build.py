@@ -11,6 +11,9 @@ The library is taken from the first of these places that has it:
     build/ of the checkout  where `make` puts it
     the system              where `make install` puts it
 
+ESPER_WHEEL_ENGINE in the environment names a libesper.so that goes along, for esper.GrowEnv: such a wheel is for systems
+that have the same libraries (jansson, xxHash, inih, zlib, libpng, libjpeg).
+
     usage: esper_build.py FOLDER               puts a wheel there (make wheel)
            esper_build.py --unpacked FOLDER    puts the package there as it lies when it is installed, without
                                                the library: for a system that has a package of that
@@ -261,6 +264,10 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     data = read(path)
     files = sources()
     files["esper/lib/" + LIBRARY] = data
+    engine = os.environ.get("ESPER_WHEEL_ENGINE")
+    if engine:  # it needs more than the C library, so what has it is for systems like this one
+        path, data = engine, read(engine) if os.path.exists(engine) else fail("there is no %s" % engine)
+        files["esper/lib/libesper.so"] = data
     return write_wheel(wheel_directory, "py3-none-" + library_tag(data, path), files)
 
 

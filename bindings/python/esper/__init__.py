@@ -10,7 +10,8 @@
 
 ESPER_GUARD=0 in the environment turns all of the guard into nothing.
 
-esper.GrowEnv is another thing: Esper's growing networks as an environment for those who learn policies (docs/grow-env.md).
+esper.GrowEnv is another thing: Esper's growing networks as an environment for those who learn policies
+(docs/grow-env.md).
 """
 
 import importlib
@@ -59,9 +60,9 @@ if not TYPE_CHECKING:  # to which every name would be there
             importlib.import_module(wanted)
         except ImportError as error:
             called = {"numpy": "NumPy", "torch": "PyTorch"}[wanted]
-            raise ImportError(f"esper{'.GrowEnv' if wanted == 'numpy' else ''} needs {called}, which this Python does not "
-                              f"have: on Debian `apt-get install python3-{wanted}`, elsewhere `pip install {wanted}`"
-                              ) from error
+            who = "esper.GrowEnv" if wanted == "numpy" else "esper"
+            raise ImportError(f"{who} needs {called}, which this Python does not have: on Debian `apt-get install "
+                              f"python3-{wanted}`, elsewhere `pip install {wanted}`") from error
         value = getattr(importlib.import_module("." + _LATER[name], __name__), name)
         globals()[name] = value
         return value

@@ -1,4 +1,4 @@
-"""The exceptions of the package. The guard's are GuardError, so that one `except` is enough; GrowEnv's are GrowEnvError."""
+"""The exceptions of the package. The guard's are GuardError, so that one `except` is enough; GrowEnv's GrowEnvError."""
 
 from typing import Any, Optional
 
@@ -66,6 +66,6 @@ class IllegalAction(GrowEnvError, ValueError):
     """An action that is masked, or none. No environment has moved."""
 
 
-for _kind in (GrowEnvError, IllegalAction, GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, NotRestored, BadTensor, BadGradient,
-              Spike, BadState, NoSuchTensor):
+for _kind in (GrowEnvError, IllegalAction, GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot,
+              NotRestored, BadTensor, BadGradient, Spike, BadState, NoSuchTensor):
     _kind.__module__ = "esper"  # as users know them

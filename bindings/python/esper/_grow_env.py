@@ -282,8 +282,8 @@ class GrowEnv:
             raise TypeError(f"actions are whole numbers, not {given.dtype}")
         low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
         if given.min() < low or given.max() > high:
-            raise IllegalAction(f"an action holds {given.min() if given.min() < low else given.max()}, which is no choice "
-                                "of any head", "ESPER_E_ARG")
+            wild = given.min() if given.min() < low else given.max()
+            raise IllegalAction(f"an action holds {wild}, which is no choice of any head", "ESPER_E_ARG")
         return np.ascontiguousarray(given, np.int32)
 
     def _arrays(self, names: Tuple[str, ...], before: Optional[Dict[str, np.ndarray]] = None) -> Dict[str, np.ndarray]:
@@ -329,7 +329,12 @@ def _heard(call: Callable[[], int], library: _engine.Library, stop: Callable[[],
         work()
         return outcome[0]
     try:
-        threading.Thread(target=work, name="esper.GrowEnv", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="esper.GrowEnv", daemon=True).start()
+        except RuntimeError as error:
+            if str(error) != "can't start new thread":  # what a signal's handler has raised, and the thread runs
+                raise
+            work()  # a limit is reached: then a signal waits
         done.wait()
     except BaseException:
         while True:
