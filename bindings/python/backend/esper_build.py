@@ -11,8 +11,8 @@ The library is taken from the first of these places that has it:
     build/ of the checkout  where `make` puts it
     the system              where `make install` puts it
 
-ESPER_WHEEL_ENGINE in the environment names a libesper.so that goes along, for esper.GrowEnv: such a wheel is for systems
-that have the same libraries (jansson, xxHash, inih, zlib, libpng, libjpeg).
+ESPER_WHEEL_ENGINE in the environment names a libesper.so that goes along, for esper.GrowEnv: such a wheel is for
+systems that have the same libraries (jansson, xxHash, inih, zlib, libpng, libjpeg).
 
     usage: esper_build.py FOLDER               puts a wheel there (make wheel)
            esper_build.py --unpacked FOLDER    puts the package there as it lies when it is installed, without
