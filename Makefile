@@ -1,7 +1,7 @@
 # The front door of Esper: `make help` tells what is here. The build itself is CMake's: CMakeLists.txt and
 # CMakePresets.json.
 .DEFAULT_GOAL := build
-.PHONY: build program run test soak bench kit wheel install lint format clean help
+.PHONY: build program run test soak bench kit wheel deb site install lint format clean help
 
 # Further arguments of the program in `make run` and `make bench`: make run ARGS="--epochs 2"
 ARGS ?=
@@ -41,9 +41,16 @@ kit:
 
 wheel:
 	@scripts/setup --check build
-	@scripts/build release --target esper_guard
+	@scripts/build release --target $(if $(ENGINE),product,esper_guard)
 	@rm -rf build/wheel
-	@ESPER_GUARD_LIBRARY=build/libesper-guard.so python3 bindings/python/backend/esper_build.py build/wheel
+	@$(if $(ENGINE),ESPER_WHEEL_ENGINE=build/libesper.so) ESPER_GUARD_LIBRARY=build/libesper-guard.so python3 bindings/python/backend/esper_build.py build/wheel
+
+deb:
+	@scripts/setup deb
+	@scripts/deb
+
+site:
+	@python3 -B packaging/site/build.py build/site
 
 install:
 	@scripts/setup --check build
@@ -68,9 +75,13 @@ help:
 	@echo "make soak       the long tests, tests at full size under the sanitizers, and longer fuzzing"
 	@echo "make bench      figures of this machine, as JSON lines"
 	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"
-	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel"
-	@echo "make install    put the program, libesper-guard.so, its header, pkg-config and CMake files below PREFIX"
-	@echo "                (/usr/local unless given; DESTDIR=... goes before it)"
+	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel; ENGINE=yes packs the"
+	@echo "                engine too, for esper.GrowEnv on systems like this one"
+	@echo "make deb        install what is missing, and build the Debian packages, into build/deb; lintian looks at them where"
+	@echo "                it is installed"
+	@echo "make site       the documentation as pages for a browser, in build/site: needs Python 3, and nothing else"
+	@echo "make install    put the program, its man pages and completion, libesper.so, libesper-guard.so, their header, pkg-config"
+	@echo "                and CMake files below PREFIX (/usr/local unless given; DESTDIR=... goes before it)"
 	@echo "make lint       check the formatting, run clang-tidy and pyflakes;  make format  repairs the formatting"
 	@echo "make clean      remove build/"
 	@echo ""

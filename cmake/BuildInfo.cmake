@@ -4,17 +4,21 @@
 # The file plays two parts: included, it defines esper_add_build_info; run with `cmake -P`, it writes the header.
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
+    set(ESPER_COMMIT "" CACHE STRING "The commit to tell of where the sources are no repository: a package's")
     function(esper_add_build_info target)
         string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
         set(build_type "${CMAKE_BUILD_TYPE}")
         if(ESPER_SANITIZE)
             string(APPEND build_type " with ${ESPER_SANITIZE} sanitizers")
         endif()
-        string(STRIP "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${type}}" flags)
+        # Where it was built is nobody's affair, and the same sources give the same bytes in another folder.
+        string(REGEX REPLACE "-f[a-z]+-prefix-map=[^ ]*" "" flags "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${type}}")
+        string(REGEX REPLACE "  +" " " flags "${flags}")
+        string(STRIP "${flags}" flags)
         set(header "${PROJECT_BINARY_DIR}/generated/build_info.h")
         add_custom_target(build_info VERBATIM BYPRODUCTS "${header}" COMMENT "Looking at the commit"
             COMMAND "${CMAKE_COMMAND}" "-DHEADER=${header}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}"
-                "-DBUILD_TYPE=${build_type}" "-DCOMPILER=${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${flags}"
+                "-DGIVEN_COMMIT=${ESPER_COMMIT}" "-DBUILD_TYPE=${build_type}" "-DCOMPILER=${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${flags}"
                 -P "${PROJECT_SOURCE_DIR}/cmake/BuildInfo.cmake")
         add_dependencies(${target} build_info)
         set_source_files_properties("${PROJECT_SOURCE_DIR}/src/base/build_info.c" PROPERTIES
@@ -26,6 +30,9 @@ endif()
 # The commit, with "-dirty" when the tree differs from it; "unknown" outside a repository of our own (an unpacked
 # archive may lie inside someone else's).
 set(COMMIT unknown)
+if(GIVEN_COMMIT)
+    set(COMMIT "${GIVEN_COMMIT}")
+endif()
 execute_process(COMMAND git -C "${SOURCE_DIR}" rev-parse --show-toplevel
     OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
 file(REAL_PATH "${SOURCE_DIR}" source)

@@ -1,5 +1,5 @@
 # libesper-mpi.so: ranks through MPI, as a module that the program loads when a launcher started it, so that the program
-# itself needs no MPI. It lies beside the program, and is installed among the libraries.
+# itself needs no MPI. It lies beside the program, and is installed below the libraries, in esper/: nobody links with it.
 #
 #   esper_mpi_module    the module
 #   esper_engine        looks for it relative to the program; how, is told here
@@ -7,7 +7,7 @@
 include(GNUInstallDirs)
 
 function(esper_tell_where_modules_are target)
-    file(RELATIVE_PATH from_bin "/prefix/${CMAKE_INSTALL_BINDIR}" "/prefix/${CMAKE_INSTALL_LIBDIR}")
+    file(RELATIVE_PATH from_bin "/prefix/${CMAKE_INSTALL_BINDIR}" "/prefix/${CMAKE_INSTALL_LIBDIR}/esper")
     string(REGEX REPLACE "/$" "" from_bin "${from_bin}")
     set_source_files_properties("${PROJECT_SOURCE_DIR}/src/dist/module.c" PROPERTIES
         COMPILE_DEFINITIONS "ESPER_MODULE_FROM_BIN=\"${from_bin}\"")
@@ -25,5 +25,5 @@ function(esper_add_mpi_module)
         add_dependencies(product esper_mpi_module)
     endif()
     add_dependencies(esper esper_mpi_module)
-    install(TARGETS esper_mpi_module LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS esper_mpi_module LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/esper")
 endfunction()

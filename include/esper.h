@@ -463,6 +463,139 @@ typedef enum esper_fault {
 ESPER_API esper_status esper_guard_inject(esper_guard *guard, size_t tensor, uint64_t element, esper_fault fault,
                                           uint32_t bit, void *stream);
 
+/* ======================================================================================================= experimental
+ *
+ * What follows is in libesper.so alone, which has all of the above as well. It is not promised yet: a later version may change
+ * it, and then changes ESPER_GROW_ENV_ABI.
+ *
+ * Growing networks as an environment for those who learn policies. `esper_grow_env` is a fleet: n networks of one task, each
+ * an episode of a fixed number of decisions. A decision is taken once an epoch of each network, and paid for:
+ *
+ *   1. open it for a task;
+ *   2. esper_grow_env_reset: every network trains to its first view, and shows what it sees and what is open to it;
+ *   3. esper_grow_env_step, with an action for each: it is carried out, the network trains its next epoch, and shows what it was
+ *      worth and what it sees now. Where an episode has ended, the next one has begun, and it is its first view that is shown.
+ *
+ * They are the environments of `esper learn`, to the bit: the same episodes by the same seeds, and the same rewards for the same
+ * decisions (docs/grow-env.md).
+ *
+ * Threads: computes on a pool of its own; an environment is used by one thread at a time (another one's call is E_STATE), but for
+ * esper_grow_env_stop. Different ones are independent; open them one after another. After fork() the child can only close it.
+ * Arrays are the caller's, dense, and as long as esper_grow_env_shape says; rows are environments. */
+#define ESPER_GROW_ENV_ABI 1
+
+/* ESPER_GROW_ENV_ABI of the library in use. Any thread. */
+ESPER_API int esper_grow_env_abi(void);
+
+typedef struct esper_grow_env esper_grow_env;
+
+/* A setting of `esper learn`, as text: {"max_steps", "20"}. */
+typedef struct esper_grow_env_setting {
+    const char *key, *value;
+} esper_grow_env_setting;
+
+typedef struct esper_grow_env_options {
+    size_t      size;
+    const char *task;   /* "fashion_fast": `esper info tasks` lists them. Or a path to data of one's own */
+    uint32_t    n_envs; /* 4 */
+    const esper_grow_env_setting
+        *settings; /* (n_settings) others are the task's own; variables ESPER_... are not looked at */
+    size_t      n_settings;
+} esper_grow_env_options;
+
+/* Sets size and defaults. */
+ESPER_API void esper_grow_env_options_init(esper_grow_env_options *options);
+
+/* Loads the task's data and makes room for its networks. Nothing of options is kept. Close with esper_grow_env_close, which takes
+ * NULL and waits for nothing; no call may be under way then. E_CONFIG: a task or setting that is none, or has no effect here;
+ * E_NOTFOUND, E_IO, E_FORMAT: its data is missing, or damaged. */
+ESPER_API esper_status esper_grow_env_open(const esper_grow_env_options *options, esper_grow_env **env_out);
+ESPER_API void         esper_grow_env_close(esper_grow_env *env);
+
+/* How large arrays are. Set `size` = sizeof(the struct) before. */
+typedef struct esper_grow_env_shape {
+    size_t   size;
+    uint32_t n_envs;
+    uint32_t n_decisions; /* of an episode */
+    uint32_t n_features, n_slots;
+    uint32_t n_heads;     /* numbers of an action */
+    uint32_t n_ops, n_blueprints, n_styles;
+    uint32_t n_parts;     /* of a reward */
+    int64_t  params_host; /* parameters of a network without seeds */
+    uint64_t seed;        /* of the run: the setting of that name */
+} esper_grow_env_shape;
+
+ESPER_API esper_status esper_grow_env_shape_get(const esper_grow_env *env, esper_grow_env_shape *shape_out);
+
+/* What numbers stand for, as text in the caller's memory, cut to `bytes`. E_ARG: there is no such number, so lists can be read to
+ * their ends. Heads: "slot", "blueprint", ...; their choices: "r0c1", "conv_light", "0.7"; features: "epoch", "r0c1.alpha";
+ * parts of rewards: "gain". */
+ESPER_API esper_status esper_grow_env_head(const esper_grow_env *env, uint32_t head, char *text, size_t bytes);
+ESPER_API esper_status esper_grow_env_choice(const esper_grow_env *env, uint32_t head, uint32_t choice, char *text,
+                                             size_t bytes);
+ESPER_API esper_status esper_grow_env_feature(const esper_grow_env *env, uint32_t feature, char *text, size_t bytes);
+ESPER_API esper_status esper_grow_env_part(const esper_grow_env *env, uint32_t part, char *text, size_t bytes);
+
+/* Which heads an operation asks, bits 1 << head: what an action says for others is not looked at. 0: no such operation. */
+ESPER_API uint32_t esper_grow_env_asked(uint32_t op);
+
+/* What is shown. Set `size`; every pointer may be NULL. Masks are 1 where a choice is open, and are all that there is to know
+ * about legality: an operation needs a slot of its row, germinate then one of the slot's blueprints, set_alpha_target one of the
+ * slot's styles; choices of other heads are always open. `wait` (0) is always open and asks nothing else. */
+typedef struct esper_grow_env_arrays {
+    size_t   size;
+    float   *features;       /* (n_envs, n_features) finite, not normalised */
+    int32_t *blueprints;     /* (n_envs, n_slots) of the seed in each slot; -1 = none, 0 = one beyond the menu */
+    uint8_t *mask_op;        /* (n_envs, n_ops) */
+    uint8_t *mask_slot;      /* (n_envs, n_ops, n_slots) */
+    uint8_t *mask_blueprint; /* (n_envs, n_slots, n_blueprints) */
+    uint8_t *mask_style;     /* (n_envs, n_slots, n_styles) */
+    double  *accuracy;       /* (n_envs) on validation, percent; NaN: the governor has stopped it before its first view */
+    int64_t *params;         /* (n_envs) of the network, with every seed in a slot */
+    uint64_t *seed;          /* (n_envs) of the episode */
+    /* The rest by esper_grow_env_step alone: about the decision that was taken, in the episode in which it was. */
+    double  *reward;         /* (n_envs) */
+    double  *parts;          /* (n_envs, n_parts) that add up to the reward */
+    int32_t *effective_op;   /* (n_envs) what was done: `wait` where the operation could not be */
+    uint8_t *accepted;       /* (n_envs) it was carried out, and not refused by a gate or a veto */
+    uint8_t *rolled_back;    /* (n_envs) the governor went back, or stopped: the reward is the penalty, and no earlier
+                              * reward of the episode, or since the last time, counts any more */
+    uint8_t *terminated;     /* (n_envs) the episode is over, and another one has begun */
+} esper_grow_env_arrays;
+
+/* Begins episodes anew, the ones in which `which` ((n_envs), NULL: all) is not 0; rows of others are left as they are. seeds
+ * ((n_envs)) are those of the episodes; NULL: the run's next ones, environment i playing the episodes i, i + n_envs, ... of the
+ * run, whatever others do. E_STOPPED: esper_grow_env_stop was called. After a failure (of memory, or of data on the way), and
+ * after E_STOPPED, all have to be reset before there is a step. */
+ESPER_API esper_status esper_grow_env_reset(esper_grow_env *env, const uint8_t *which, const uint64_t *seeds,
+                                            const esper_grow_env_arrays *shown);
+
+/* Where the episodes of the run are counted from: environment i begins `number` + i of the run with that seed next. */
+ESPER_API esper_status esper_grow_env_seek(esper_grow_env *env, uint64_t seed, uint64_t number);
+
+/* Carries out the actions, (n_envs, n_heads). E_ARG: one of them is masked, or no action at all; the message names it, and no
+ * environment has moved. Other failures as of reset. */
+ESPER_API esper_status esper_grow_env_step(esper_grow_env *env, const int32_t *actions,
+                                           const esper_grow_env_arrays *shown);
+
+/* Ends the reset or step that is under way, soon and with E_STOPPED; when there is none, does nothing. Any thread, and signal
+ * handlers. */
+ESPER_API void esper_grow_env_stop(esper_grow_env *env);
+
+/* The last episode of an environment that has ended. Set `size`. E_STATE: none has. */
+typedef struct esper_grow_env_episode {
+    size_t   size;
+    uint64_t seed;
+    double   total_reward;
+    double   accuracy_final, accuracy_best; /* on validation, percent */
+    int64_t  params;
+    uint32_t n_decisions, n_germinated, n_kept, n_pruned, n_rollbacks;
+    uint32_t stopped; /* 1: by the governor, before its last decision */
+} esper_grow_env_episode;
+
+ESPER_API esper_status esper_grow_env_episode_get(const esper_grow_env *env, uint32_t index,
+                                                  esper_grow_env_episode *episode_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -122,8 +122,8 @@ esper_status esper_config_load_file(esper_config *config, const char *path);
 esper_status esper_config_load_text(esper_config *config, const char *text, size_t bytes, const char *name);
 
 /* Every variable ESPER_<KEY>. One that is no key is an error, so that a misspelt one is not silently ignored; only
- * ESPER_CONFIG, ESPER_KERNELS, ESPER_TUNE, ESPER_NVRTC, ESPER_MPI_SHARED, ESPER_GOLDEN, ESPER_TEST_* and ESPER_FUZZ_* belong
- * to others. */
+ * ESPER_CONFIG, ESPER_KERNELS, ESPER_TUNE, ESPER_NVRTC, ESPER_MPI_SHARED, ESPER_GOLDEN, ESPER_TEST_*, ESPER_FUZZ_*,
+ * ESPER_GUARD_LIBRARY and ESPER_ENGINE_LIBRARY belong to others. */
 esper_status esper_config_load_environ(esper_config *config);
 
 /* An option of one command, beside the keys. */

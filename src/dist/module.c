@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 #ifndef ESPER_MODULE_FROM_BIN /* the way from the installed program to the installed modules */
-#define ESPER_MODULE_FROM_BIN "../lib"
+#define ESPER_MODULE_FROM_BIN "../lib/esper"
 #endif
 
 enum { PATH_CHARS = 4096 };

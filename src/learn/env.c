@@ -16,6 +16,7 @@ struct esper_env {
     esper_twin    *twin; /* NULL: its reward does not go by gain */
     const esper_policy_view *view; /* of an epoch that waits for a decision; NULL = none does */
     bool           stopped;
+    const volatile sig_atomic_t *stop;
     int            n_rollbacks;
     double         best_accuracy;
     esper_epoch_player player;
@@ -31,6 +32,15 @@ static esper_status met(void *context, const esper_incident *incident)
     env->n_rollbacks += incident->restored;
     env->stopped = incident->action == ESPER_GOVERNOR_STOP;
     return esper_growth_heed(env->growth, incident);
+}
+
+/* After every step. */
+static esper_status stepped(void *context)
+{
+    const esper_env *env = context;
+
+    return env->stop == NULL || *env->stop == 0 ? ESPER_OK
+                                                : ESPER_FAIL(ESPER_E_STOPPED, "stopped in the midst of an epoch");
 }
 
 static esper_status open_twin(esper_env *env)
@@ -66,7 +76,13 @@ esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
         status = open_twin(env);
     if (status != ESPER_OK)
         goto fail;
-    env->player = (esper_epoch_player){.network = env->network, .growth = env->growth, .context = env, .met = met};
+    env->stop = desc->stop;
+    env->player = (esper_epoch_player){.network = env->network,
+                                       .growth = env->growth,
+                                       .context = env,
+                                       .stepped = stepped,
+                                       .met = met,
+                                       .follower = {.stop = desc->stop}};
     *env_out = env;
     return ESPER_OK;
 fail:

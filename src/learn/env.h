@@ -9,6 +9,8 @@
 #ifndef ESPER_LEARN_ENV_H
 #define ESPER_LEARN_ENV_H
 
+#include <signal.h>
+
 #include "grow/growth.h"
 
 typedef struct esper_env esper_env;
@@ -18,6 +20,8 @@ typedef struct esper_env_desc {
     esper_backend_stream *stream; /* on which it is opened: that of the calling thread */
     uint64_t      seed;   /* of the episode */
     const char   *inject; /* faults for a drill; NULL: those of the configuration */
+    const volatile sig_atomic_t
+        *stop; /* becomes non-zero: an epoch ends where it is, with E_STOPPED, and so does the episode. Or NULL */
 } esper_env_desc;
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out);

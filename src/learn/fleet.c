@@ -30,6 +30,7 @@ typedef struct fleet_member {
 
 struct esper_fleet {
     esper_engine    *engine;
+    const volatile sig_atomic_t *stop_within;
     int              n_envs, n_begun;
     fleet_member    *members; /* (n_envs) */
     double           seconds_mind, wall;
@@ -40,6 +41,8 @@ struct esper_fleet {
     bool                        last, ended; /* ended: somebody failed, or wants to leave */
     const esper_fleet_mind     *mind;
     const esper_fleet_follower *follower;
+    esper_fleet_item            item;
+    void                       *item_context;
     pthread_t                   caller;
     int                         n_steps, n_played; /* steps to play, of all together, and those done */
 };
@@ -60,6 +63,7 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
     if (fleet == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet");
     fleet->engine = desc->engine;
+    fleet->stop_within = desc->stop;
     fleet->n_envs = desc->n_envs;
     pthread_mutex_init(&fleet->lock, NULL);
     pthread_mutex_init(&fleet->mind_lock, NULL);
@@ -115,11 +119,20 @@ static esper_status open_env(esper_fleet *fleet, int index, esper_backend_stream
     status = esper_env_open(&(esper_env_desc){.engine = fleet->engine,
                                               .stream = stream,
                                               .seed = member->seed,
+                                              .stop = fleet->stop_within,
                                               .inject = member->inject[0] != '\0' ? member->inject : NULL},
                             &member->env);
     member->inject[0] = '\0';
     member->seconds_open += esper_clock_seconds() - began;
     return status;
+}
+
+/* NULL: what the policy of the configuration says. */
+static esper_status carry_out(fleet_member *member, const esper_decision *decision, bool last)
+{
+    member->accuracy_final = esper_env_look_at(member->env).view->accuracy_valid;
+    member->n_steps++;
+    return esper_env_decide(member->env, decision, last);
 }
 
 static esper_status decide(esper_fleet *fleet, int index, const esper_policy_view *view, esper_backend_stream *stream,
@@ -129,16 +142,14 @@ static esper_status decide(esper_fleet *fleet, int index, const esper_policy_vie
     esper_status status = ESPER_OK;
     esper_decision decision;
 
-    member->accuracy_final = view->accuracy_valid;
-    member->n_steps++;
     if (fleet->mind == NULL)
-        return esper_env_decide(member->env, NULL, last);
+        return carry_out(member, NULL, last);
     pthread_mutex_lock(&fleet->mind_lock);
     fleet->seconds_mind -= esper_clock_seconds();
     status = fleet->mind->decide(fleet->mind->context, index, view, stream, &decision);
     fleet->seconds_mind += esper_clock_seconds();
     pthread_mutex_unlock(&fleet->mind_lock);
-    return status == ESPER_OK ? esper_env_decide(member->env, &decision, last) : status;
+    return status == ESPER_OK ? carry_out(member, &decision, last) : status;
 }
 
 static esper_status settle(esper_fleet *fleet, int index)
@@ -291,6 +302,44 @@ esper_status esper_fleet_play(esper_fleet *fleet, int n_decisions, bool last, co
     fleet->mind = mind;
     fleet->follower = follower;
     return work(fleet);
+}
+
+static esper_status do_item(esper_fleet *fleet, int index, esper_backend_stream *stream)
+{
+    return fleet->item(fleet->item_context, index, stream);
+}
+
+esper_status esper_fleet_each(esper_fleet *fleet, const bool *which, esper_fleet_item item, void *context)
+{
+    fleet->n_begun = fleet->n_envs;
+    for (int i = 0; i < fleet->n_begun; i++)
+        fleet->members[i].n_left = which == NULL || which[i] ? 1 : 0;
+    fleet->step = do_item;
+    fleet->item = item;
+    fleet->item_context = context;
+    fleet->mind = NULL;
+    fleet->follower = NULL;
+    return work(fleet);
+}
+
+esper_status esper_fleet_renew(esper_fleet *fleet, int index, uint64_t seed, esper_backend_stream *stream)
+{
+    assert(index >= 0 && index < fleet->n_envs);
+    fleet->members[index].seed = seed;
+    return open_env(fleet, index, stream);
+}
+
+esper_status esper_fleet_move(esper_fleet *fleet, int index, const esper_decision *decision, bool last,
+                              esper_backend_stream *stream)
+{
+    fleet_member *member = &fleet->members[index];
+
+    assert(index >= 0 && index < fleet->n_envs && member->env != NULL);
+    esper_env_move(member->env, stream);
+    if (decision != NULL)
+        ESPER_TRY(carry_out(member, decision, last));
+    member->begun = true;
+    return last ? ESPER_OK : esper_env_advance(member->env);
 }
 
 /* Decisions that somebody has made before. */

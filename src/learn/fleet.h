@@ -19,6 +19,7 @@ typedef struct esper_fleet_desc {
     esper_engine
         *engine; /* for growing; borrowed. Its seed is that of the whole, its epochs are decisions of an episode */
     int           n_envs;
+    const volatile sig_atomic_t *stop; /* becomes non-zero: leave in the midst of an epoch, with E_STOPPED. Or NULL */
 } esper_fleet_desc;
 
 esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_out);
@@ -58,6 +59,18 @@ esper_status esper_fleet_play(esper_fleet *fleet, int n_decisions, bool last, co
 esper_status esper_fleet_advance(esper_fleet *fleet, const esper_decision *decisions);
 /* The last decisions; nothing is trained any more. */
 esper_status esper_fleet_finish(esper_fleet *fleet, const esper_decision *decisions);
+
+/* Environments that are at different places of their episodes: `item` is done once for each that `which` names ((n_envs); NULL: all),
+ * by any thread, for different environments at the same time. */
+typedef esper_status (*esper_fleet_item)(void *context, int env, esper_backend_stream *stream);
+
+esper_status esper_fleet_each(esper_fleet *fleet, const bool *which, esper_fleet_item item, void *context);
+
+/* Of an item alone, for its environment. Opens it for the episode of a seed; the one of before is gone. */
+esper_status esper_fleet_renew(esper_fleet *fleet, int env, uint64_t seed, esper_backend_stream *stream);
+/* Carries a decision out, where one is due (else NULL), and trains to the next view; there is none after the last. */
+esper_status esper_fleet_move(esper_fleet *fleet, int env, const esper_decision *decision, bool last,
+                              esper_backend_stream *stream);
 
 int              esper_fleet_envs(const esper_fleet *fleet); /* that are begun */
 const esper_env *esper_fleet_env(const esper_fleet *fleet, int env);

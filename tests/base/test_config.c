@@ -546,6 +546,7 @@ static void the_environment_is_strict(void **state)
     setenv("ESPER_KERNELS", "x", 1);
     setenv("ESPER_NVRTC", "x", 1);
     setenv("ESPER_GOLDEN", "x", 1);
+    setenv("ESPER_ENGINE_LIBRARY", "x", 1);
     setenv("ESPER_TEST_ANYTHING", "x", 1);
     setenv("ESPER_FUZZ_SECONDS", "x", 1);
     setenv("ESPERANTO", "x", 1);
@@ -558,6 +559,7 @@ static void the_environment_is_strict(void **state)
     unsetenv("ESPER_KERNELS");
     unsetenv("ESPER_NVRTC");
     unsetenv("ESPER_GOLDEN");
+    unsetenv("ESPER_ENGINE_LIBRARY");
 }
 
 /* ---- flags ---- */

@@ -13,6 +13,10 @@ expect_run "install" env DESTDIR="$PWD/stage" cmake --install "$build" --prefix 
 files="bin/esper include/esper.h lib/libesper-guard.so lib/libesper-guard.so.0 lib/pkgconfig/esper-guard.pc
        lib/cmake/EsperGuard/EsperGuardConfig.cmake lib/cmake/EsperGuard/EsperGuardConfigVersion.cmake
        lib/cmake/EsperGuard/EsperGuardTargets.cmake"
+if [ -d "$build/man" ]; then # where the build found a Python
+    files="$files share/man/man1/esper.1 share/man/man1/esper-grow.1 share/bash-completion/completions/esper"
+fi
+[ ! -f "$build/libesper-mpi.so" ] || files="$files lib/esper/libesper-mpi.so"
 for file in $files; do
     expect "installed $file" "$([ -e "stage/opt/esper/$file" ] && echo there)" there
 done

@@ -3,8 +3,8 @@
 
     usage: run.py tests/python/test_<thing>.py [CASE...]
 
-The library is ESPER_GUARD_LIBRARY, or the one beside the program ESPER, or build/libesper-guard.so. What is left out is
-told in lines "skipped: ..."; exit status 77 means that nothing was run.
+The library is ESPER_GUARD_LIBRARY, or the one beside the program ESPER, or build/libesper-guard.so; for GrowEnv,
+ESPER_ENGINE_LIBRARY and libesper.so likewise. What is left out is told in lines "skipped: ..."; exit status 77 means that nothing was run.
 """
 import importlib
 import importlib.util
@@ -26,6 +26,7 @@ def find_library():
     path = os.environ.setdefault("ESPER_GUARD_LIBRARY", os.path.join(beside, "libesper-guard.so"))
     if not os.path.exists(path):
         skip("%s is not here: this is not a folder it was built in" % path)
+    os.environ.setdefault("ESPER_ENGINE_LIBRARY", os.path.join(beside, "libesper.so"))
 
 
 def main(arguments):
@@ -35,7 +36,10 @@ def main(arguments):
     path = os.path.abspath(arguments[0])
     find_library()
     with open(path) as file:
-        wants_torch = re.search(r"(?m)^import torch\b", file.read())
+        text = file.read()
+    if re.search(r"(?m)^import numpy\b", text) and importlib.util.find_spec("numpy") is None:
+        skip("%s has no NumPy (Debian package python3-numpy): what needs it is not tested" % sys.executable)
+    wants_torch = re.search(r"(?m)^import torch\b", text)
     if wants_torch and importlib.util.find_spec("torch") is None:
         skip("%s has no PyTorch (Debian package python3-torch): the guard for it is not tested" % sys.executable)
     os.environ.setdefault("SOURCE_DIR", ROOT)

@@ -1,6 +1,7 @@
 # ctest: timeout=240
 """python -m esper: doctor, version and help; what it says where something is missing."""
 import contextlib
+import importlib.util
 import io
 import os
 import shutil
@@ -46,6 +47,9 @@ class TestDoctor(unittest.TestCase):
                      "step 11: NaN in 2.weight, 1 of 288, first at 5; rolled back to step 8",
                      "step 11: Inf in 0.weight.exp_avg_sq, 1 of 1,152, first at 5; rolled back to step 8"):
             self.assertIn(text, said)
+        if os.path.exists(os.environ["ESPER_ENGINE_LIBRARY"]) and importlib.util.find_spec("numpy") is not None:
+            self.assertIn(os.path.realpath(os.environ["ESPER_ENGINE_LIBRARY"]) + ", for esper.GrowEnv", said)
+            self.assertRegex(said, "12 legal steps +ok +4 episodes of growing networks, twice the same rewards")
         n = len(_doctor._cases(torch, "cpu"))
         self.assertIn(f"{n} of {n} passed", said)
 
@@ -95,6 +99,13 @@ class TestCommand(unittest.TestCase):
         status, said = start(sys.executable, "-m", "esper", "doctor", ESPER_GUARD_LIBRARY="/nowhere/libesper-guard.so")
         self.assertEqual(status, 2, said)
         self.assertIn("missing: libesper-guard.so was not found. Looked at: /nowhere/libesper-guard.so", said)
+
+    def test_without_the_engine(self):
+        """The guard needs none."""
+        status, said = start(sys.executable, "-m", "esper", "doctor", ESPER_ENGINE_LIBRARY="/nowhere/libesper.so")
+        self.assertEqual(status, 0, said)
+        self.assertIn("there is no esper.GrowEnv; the guard needs none. libesper.so was not found", said)
+        self.assertNotIn("self-test of esper.GrowEnv", said)
 
     def test_without_torch(self):
         code = "import sys; sys.modules['torch'] = None; from esper.__main__ import main; sys.exit(main(['doctor']))"

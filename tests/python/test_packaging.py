@@ -1,7 +1,9 @@
 # ctest: timeout=400 cost=11
 """The package as a wheel, a source archive and an editable install; `pip install .` without a network."""
 import base64
+import email
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -15,6 +17,10 @@ import zipfile
 SOURCE = os.environ["SOURCE_DIR"]
 PACKAGE = os.path.join(SOURCE, "bindings", "python")
 LIBRARY = os.path.realpath(os.environ["ESPER_GUARD_LIBRARY"])
+# `pip check` is about all packages, of which a system has others that it complains about.
+CHECK = "import subprocess, sys; print(subprocess.run([sys.executable, '-m', 'pip', 'check'], text=True, " \
+        "stdout=subprocess.PIPE).stdout)"
+ENGINE = os.path.realpath(os.environ["ESPER_ENGINE_LIBRARY"])
 NOWHERE = "http://127.0.0.1:9/simple"  # a registry that cannot be reached
 
 
@@ -94,11 +100,61 @@ class TestWheel(Folder):
             self.assertIn("\nClassifier: Typing :: Typed\n", about)
             self.assertIn("\nKeywords: pytorch,", about)
             self.assertIn("pip install", about)  # the manual of the wheel says how it is got
+            self.look_at_metadata(about, names, info)
             recorded = dict(line.split(",", 1) for line in wheel.read(info + "RECORD").decode().splitlines())
             self.assertEqual(set(recorded), set(names))
             for name in names[:-1]:
                 digest = base64.urlsafe_b64encode(hashlib.sha256(wheel.read(name)).digest()).rstrip(b"=").decode()
                 self.assertEqual(recorded[name], f"sha256={digest},{len(wheel.read(name))}")
+
+    def look_at_metadata(self, about, names, info):
+        """As those who keep an index read it: every field is there once, and lists are of words that they know."""
+        read = email.message_from_string(about)
+        self.assertEqual(read["License"], "MIT")
+        self.assertIn(info + read["License-File"], names)
+        self.assertEqual(read["Author"], "The Esper developers")
+        self.assertEqual(read["Requires-Python"], ">=3.8")
+        self.assertEqual(read["Description-Content-Type"], "text/markdown")
+        self.assertLessEqual(len(read["Summary"]), 512)
+        self.assertTrue(read.get_payload().startswith("# esper-guard\n"))
+        several = {"Classifier", "License-File"}
+        self.assertEqual([name for name in read.keys() if read.keys().count(name) > 1 and name not in several], [])
+        if importlib.util.find_spec("trove_classifiers"):  # Debian: python3-trove-classifiers
+            known = importlib.import_module("trove_classifiers").classifiers
+            self.assertEqual([name for name in read.get_all("Classifier") if name not in known], [])
+
+    def test_unpacked(self):
+        """As a Debian package has it: installed, and without a library of its own."""
+        subprocess.run([sys.executable, os.path.join(PACKAGE, "backend", "esper_build.py"), "--unpacked",
+                        self.place("root")], check=True, env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))
+        self.assertEqual(sorted(os.listdir(self.place("root"))),
+                         ["esper", f"esper_guard-{header_version()}.dist-info"])
+        self.assertFalse(os.path.exists(self.place("root/esper/lib")))
+        said = subprocess.run(
+            [sys.executable, "-c", "import esper; from importlib import metadata as m; print(esper.__file__); "
+                                   "print(m.version('esper-guard'), m.metadata('esper-guard')['License-File'])"],
+            cwd=self.folder, env=dict(os.environ, PYTHONPATH=self.place("root"), PYTHONDONTWRITEBYTECODE="1"),
+            stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        self.assertEqual(said, [self.place("root/esper/__init__.py"), header_version(), "None"])
+
+    @unittest.skipUnless(os.path.exists(ENGINE) and importlib.util.find_spec("numpy"), "no engine, or no NumPy")
+    def test_with_the_engine(self):
+        """It is found in the package, and the wheel is for systems like this one."""
+        path = self.built(PACKAGE, "wheel", "w", ESPER_GUARD_LIBRARY=LIBRARY, ESPER_WHEEL_ENGINE=ENGINE)
+        self.assertTrue(path.endswith("-py3-none-linux_" + os.uname().machine + ".whl"), path)
+        with zipfile.ZipFile(path) as wheel:
+            self.assertEqual(wheel.read("esper/lib/libesper.so"), content(ENGINE))
+            wheel.extractall(self.place("here"))
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ESPER")}
+        done = subprocess.run([sys.executable, "-c", "import esper\nfrom esper import _engine\nprint(_engine.load().path)\n"
+                               "print(esper.GrowEnv('synth', 2, max_steps=1, batch=8).reset()[1]['params'].shape)"],
+                              cwd=self.folder, env=dict(env, PYTHONPATH=self.place("here")), text=True, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.split("\n")[:2], [self.place("here/esper/lib/libesper.so"), "(2,)"])
+        status, said, _ = build(PACKAGE, "wheel", self.place("w"), ESPER_GUARD_LIBRARY=LIBRARY, ESPER_WHEEL_ENGINE="/nowhere")
+        self.assertNotEqual(status, 0)
+        self.assertIn("there is no /nowhere", said)
 
     def test_the_same_bytes_each_time(self):
         one = self.built(PACKAGE, "wheel", "one", ESPER_GUARD_LIBRARY=LIBRARY)
@@ -219,6 +275,7 @@ class TestPip(Folder):
         self.assertIn("Run `make` in the root of the project first", said)
         shutil.copy(LIBRARY, self.place("co/build/libesper-guard.so"))
         self.run_in(self.python, "-m", "pip", "install", package)
+        self.assertNotIn("esper-guard", self.run_in(self.python, "-c", CHECK))
         init, library, version = self.where()
         self.assertTrue(init.startswith(self.place("v/")), init)
         self.assertTrue(library.startswith(self.place("v/")), library)

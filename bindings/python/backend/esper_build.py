@@ -11,7 +11,12 @@ The library is taken from the first of these places that has it:
     build/ of the checkout  where `make` puts it
     the system              where `make install` puts it
 
-    usage: esper_build.py FOLDER        puts a wheel there (make wheel)
+ESPER_WHEEL_ENGINE in the environment names a libesper.so that goes along, for esper.GrowEnv: such a wheel is for
+systems that have the same libraries (jansson, xxHash, inih, zlib, libpng, libjpeg).
+
+    usage: esper_build.py FOLDER               puts a wheel there (make wheel)
+           esper_build.py --unpacked FOLDER    puts the package there as it lies when it is installed, without
+                                               the library: for a system that has a package of that
 """
 import base64
 import ctypes.util
@@ -79,7 +84,8 @@ def fields(name):
 
 def metadata():
     lines = ["Metadata-Version: 2.1", "Name: " + NAME, "Version: " + version(), "Summary: " + field("description"),
-             "License: MIT", "Keywords: " + ",".join(fields("keywords")),
+             "Author: The Esper developers", "License: MIT", "License-File: LICENSE",
+             "Keywords: " + ",".join(fields("keywords")),
              *("Classifier: " + text for text in fields("classifiers")),
              "Requires-Python: " + field("requires-python"),
              "Description-Content-Type: text/markdown", "", read(ROOT, "README.md").decode()]
@@ -201,17 +207,23 @@ def record_line(name, data):
     return "%s,sha256=%s,%d" % (name, digest, len(data))
 
 
-def write_wheel(folder, tag, files):
-    """files: name to bytes. Adds what a wheel has besides and gives its name."""
-    info = "%s-%s.dist-info" % (FILE_NAME, version())
-    about = {info + "/METADATA": metadata(), info + "/top_level.txt": b"esper\n",
-             info + "/WHEEL": ("Wheel-Version: 1.0\nGenerator: esper_build %s\nRoot-Is-Purelib: false\nTag: %s\n"
-                               % (version(), tag)).encode()}
+def about_files(info):
+    """What is told about the package beside it: name to bytes."""
+    about = {info + "/METADATA": metadata(), info + "/top_level.txt": b"esper\n"}
     license_file = os.path.join(CHECKOUT, "LICENSE")
     if not os.path.exists(license_file):
         license_file = os.path.join(ROOT, "LICENSE")
     if os.path.exists(license_file):
         about[info + "/LICENSE"] = read(license_file)
+    return about
+
+
+def write_wheel(folder, tag, files):
+    """files: name to bytes. Adds what a wheel has besides and gives its name."""
+    info = "%s-%s.dist-info" % (FILE_NAME, version())
+    about = about_files(info)
+    about[info + "/WHEEL"] = ("Wheel-Version: 1.0\nGenerator: esper_build %s\nRoot-Is-Purelib: false\nTag: %s\n"
+                              % (version(), tag)).encode()
     entries = sorted(files.items()) + sorted(about.items())  # what describes a wheel comes last in it
     record = [record_line(name, data) for name, data in entries] + [info + "/RECORD,,"]
     entries.append((info + "/RECORD", ("\n".join(record) + "\n").encode()))
@@ -252,6 +264,10 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     data = read(path)
     files = sources()
     files["esper/lib/" + LIBRARY] = data
+    engine = os.environ.get("ESPER_WHEEL_ENGINE")
+    if engine:  # it needs more than the C library, so what has it is for systems like this one
+        path, data = engine, read(engine) if os.path.exists(engine) else fail("there is no %s" % engine)
+        files["esper/lib/libesper.so"] = data
     return write_wheel(wheel_directory, "py3-none-" + library_tag(data, path), files)
 
 
@@ -283,9 +299,23 @@ def build_sdist(sdist_directory, config_settings=None):
     return base + ".tar.gz"
 
 
+def write_unpacked(folder):
+    """The package's files, and what says that it is there; which library it loads is the system's affair."""
+    info = "%s-%s.dist-info" % (FILE_NAME, version())
+    about = metadata().replace(b"License-File: LICENSE\n", b"")  # a system has its own place for that
+    for name, data in {**sources(), info + "/METADATA": about}.items():
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+
 def main(arguments):
+    if len(arguments) == 2 and arguments[0] == "--unpacked":
+        write_unpacked(arguments[1])
+        return 0
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(__doc__.rstrip().rsplit("\n", 1)[-1].strip(), file=sys.stderr)
+        print(__doc__[__doc__.index("usage:"):].rstrip(), file=sys.stderr)
         return 2
     name = build_wheel(arguments[0])
     print("%s/%s is ready: pip install it where PyTorch is" % (arguments[0].rstrip("/"), name))

@@ -63,6 +63,26 @@ def _show_library() -> _abi.Library:
     return library
 
 
+def _show_engine() -> bool:
+    """What esper.GrowEnv needs; the guard does without. Gives whether it is there."""
+    from . import _engine
+
+    try:
+        library = _engine.load()
+    except ImportError as error:
+        _say("engine", f"not here, so there is no esper.GrowEnv; the guard needs none. {error}")
+        return False
+    path = os.path.realpath(library.path) if os.sep in library.path else library.path
+    _say("engine", f"{library.version} at {path}, for esper.GrowEnv")
+    try:
+        import numpy
+    except ImportError:
+        _say("numpy", "not here: esper.GrowEnv needs it (Debian: apt-get install python3-numpy)")
+        return False
+    _say("numpy", numpy.__version__)
+    return True
+
+
 def _show_torch() -> Any:
     try:
         import torch
@@ -306,6 +326,27 @@ def self_test(torch: Any, devices: List[str]) -> int:
     return n_failed
 
 
+def growing_test() -> int:
+    """The same legal steps of two growing networks, twice; gives how many tests failed."""
+    import esper
+
+    def play() -> Tuple[int, List[float]]:
+        with esper.GrowEnv("synth", 2, epochs=6, gate_epochs=1, max_steps=2, batch=8, channels=4, blocks=2) as env:
+            env.reset(seed=1)
+            steps = [env.step(env.sample()) for _ in range(12)]
+            return sum(int(step[2].sum()) for step in steps), [float(reward) for step in steps for reward in step[1]]
+
+    try:
+        n_ended, rewards = play()
+        good = n_ended == 4 and play() == (n_ended, rewards)
+        again = "twice the same rewards" if good else "and not the same again"
+        said = f"{n_ended} episodes of growing networks, {again}"
+    except Exception as error:
+        good, said = False, f"{type(error).__name__}: {error}"
+    print(f"  {'engine':<8}{'12 legal steps':<22}{'ok     ' if good else 'FAILED '} {said}", flush=True)
+    return 0 if good else 1
+
+
 def _devices(torch: Any, wanted: str) -> List[str]:
     cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     if wanted == "all":
@@ -321,6 +362,7 @@ def run(device: str = "all", test: bool = True) -> int:
     print("esper doctor")
     try:
         _show_library()
+        has_engine = _show_engine()
         torch = _show_torch()
         _show_paths(torch)
         _show_namesake()
@@ -330,4 +372,8 @@ def run(device: str = "all", test: bool = True) -> int:
         return 2
     if not test:
         return 0
-    return 1 if self_test(torch, devices) else 0
+    n_failed = self_test(torch, devices)
+    if has_engine:
+        print("\nself-test of esper.GrowEnv")
+        n_failed += growing_test()
+    return 1 if n_failed else 0

@@ -1,4 +1,4 @@
-"""The exceptions of the package. All are GuardError, so that one `except` is enough."""
+"""The exceptions of the package. The guard's are GuardError, so that one `except` is enough; GrowEnv's GrowEnvError."""
 
 from typing import Any, Optional
 
@@ -8,7 +8,7 @@ class GuardError(RuntimeError):
 
 
 class LibraryNotFound(GuardError, ImportError):
-    """libesper-guard.so is missing, or is not the one this package was written for."""
+    """libesper-guard.so (for GrowEnv libesper.so) is missing, or is not the one this package was written for."""
 
 
 class Unsupported(GuardError):
@@ -53,6 +53,19 @@ class NoSuchTensor(GuardError, KeyError):
     __str__ = RuntimeError.__str__  # KeyError's would put it into quotes
 
 
-for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, NotRestored, BadTensor, BadGradient,
-              Spike, BadState, NoSuchTensor):
+class GrowEnvError(RuntimeError):
+    """An environment of growing networks cannot do what was asked; the message says why. `status` is the library's name
+    for it: "ESPER_E_CONFIG", "ESPER_E_STATE", ..."""
+
+    def __init__(self, message: str, status: str = "ESPER_E_STATE") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class IllegalAction(GrowEnvError, ValueError):
+    """An action that is masked, or none. No environment has moved."""
+
+
+for _kind in (GrowEnvError, IllegalAction, GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot,
+              NotRestored, BadTensor, BadGradient, Spike, BadState, NoSuchTensor):
     _kind.__module__ = "esper"  # as users know them
