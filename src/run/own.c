@@ -235,6 +235,7 @@ bool esper_own_is_few(const esper_dataset *data, char words_out[ESPER_OWN_FEW_CH
 {
     const esper_dataset_info *info = esper_dataset_info_get(data);
     uint32_t count[ESPER_N_SPLITS][ESPER_DATASET_MAX_CLASSES] = {{0}};
+    char shown[ESPER_DATASET_SHOWN_CHARS];
     int fewest = 0, n_few = 0;
 
     if (info->kind == ESPER_DATASET_TOKENS)
@@ -251,9 +252,9 @@ bool esper_own_is_few(const esper_dataset *data, char words_out[ESPER_OWN_FEW_CH
     if (n_few == 0)
         return false;
     snprintf(words_out, ESPER_OWN_FEW_CHARS,
-             "%d of %d classes %s few samples: '%.60s' has %u to train on, %u to validate and %u to test. With fewer "
+             "%d of %d classes %s few samples: '%s' has %u to train on, %u to validate and %u to test. With fewer "
              "than %d, %d and %d accuracy is chance: more data is worth more than growing",
-             n_few, info->classes, n_few == 1 ? "has" : "have", esper_dataset_class_name(data, fewest),
+             n_few, info->classes, n_few == 1 ? "has" : "have", esper_dataset_class_shown(data, fewest, shown),
              count[ESPER_SPLIT_TRAIN][fewest], count[ESPER_SPLIT_VALID][fewest], count[ESPER_SPLIT_TEST][fewest],
              (int)LEAST_TO_LEARN, (int)LEAST_TO_JUDGE, (int)LEAST_TO_JUDGE);
     return true;
