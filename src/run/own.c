@@ -209,7 +209,7 @@ static esper_status choose_table_host(esper_config_job job, const esper_dataset_
         width *= 2;
     ESPER_TRY(set_number(config, "width", width));
     ESPER_TRY(set_number(config, "layers", job == ESPER_CONFIG_IN_TRAIN ? 2 : 1));
-    return is_small(data) ? set_number(config, "weight_decay", 0.05) : ESPER_OK;
+    return is_small(data) ? set_number(config, "weight_decay", 0.2) : ESPER_OK;
 }
 
 esper_status esper_own_choose(const esper_task *task, esper_config_job job, esper_config *config)
