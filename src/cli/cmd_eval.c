@@ -63,12 +63,13 @@ static void write_classes(esper_json *json, const esper_dataset *data, const cla
     esper_json_array_end(json);
 }
 
-/* Of training: whole ones, as many as max_steps lets through. */
+/* Of training: whole ones, if there is one, as many as max_steps lets through. */
 static uint32_t batches_of_epoch(const esper_engine *engine)
 {
     uint32_t n = esper_dataset_count(engine->data, ESPER_SPLIT_TRAIN) / (uint32_t)engine->config.batch;
     uint32_t cap = (uint32_t)engine->config.max_steps;
 
+    n = n > 0 ? n : 1;
     return cap > 0 && cap < n ? cap : n;
 }
 

@@ -517,7 +517,7 @@ static void write_stage(writer *w, int depth)
         write_separator(w);
         write(w, "slot");
         if (depth == 0 && draw(w, 3) == 0) /* not within what is repeated */
-            write(w, " s_%d", w->left);
+            write(w, " s_%zu", w->used);
     }
 }
 
