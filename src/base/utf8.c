@@ -1,6 +1,8 @@
 /* UTF-8 sequences. */
 #include "base/utf8.h"
 
+#include <string.h>
+
 size_t esper_utf8_length(const uint8_t *s, size_t n)
 {
     uint8_t low = 0x80, high = 0xBF; /* allowed for the second byte */
@@ -32,4 +34,18 @@ size_t esper_utf8_length(const uint8_t *s, size_t n)
 bool esper_utf8_is_control(const uint8_t *s, size_t length)
 {
     return length == 2 ? s[0] == 0xC2 && s[1] < 0xA0 : length == 1 && (s[0] < ' ' || s[0] == 0x7F);
+}
+
+void esper_utf8_show(char *text)
+{
+    size_t n = strlen(text);
+
+    for (size_t i = 0, took; i < n; i += took) {
+        const uint8_t *at = (const uint8_t *)text + i;
+        size_t length = esper_utf8_length(at, n - i);
+
+        took = length > 0 ? length : 1;
+        if (length == 0 || esper_utf8_is_control(at, length))
+            memset(text + i, '?', took);
+    }
 }

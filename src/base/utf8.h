@@ -14,4 +14,7 @@ size_t esper_utf8_length(const uint8_t *s, size_t n);
  * controls U+0080 to U+009F. */
 bool esper_utf8_is_control(const uint8_t *s, size_t length);
 
+/* Makes a text one that can be shown on one line: every byte of control characters and of what is no UTF-8 becomes '?'. */
+void esper_utf8_show(char *text);
+
 #endif

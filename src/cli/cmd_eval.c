@@ -39,12 +39,13 @@ static void score_classes(const esper_dataset *data, esper_split split, const fl
 
 static void print_classes(const esper_dataset *data, const class_scores *scores)
 {
+    char shown[ESPER_DATASET_SHOWN_CHARS];
     int n = esper_dataset_info_get(data)->classes;
 
     for (int c = 0; c < n && n <= MOST_CLASSES_SHOWN; c++)
         if (scores->n[c] > 0)
             esper_terminal_print(stdout, "  %6.2f %% of %6u  %s\n", 100.0 * scores->right[c] / scores->n[c],
-                                 scores->n[c], esper_dataset_class_name(data, c));
+                                 scores->n[c], esper_dataset_class_shown(data, c, shown));
     if (n > MOST_CLASSES_SHOWN)
         printf("  (of %d classes: --json lists them)\n", n);
 }
@@ -62,26 +63,37 @@ static void write_classes(esper_json *json, const esper_dataset *data, const cla
     esper_json_array_end(json);
 }
 
+/* Of training: whole ones, if there is one, as many as max_steps lets through. */
+static uint32_t batches_of_epoch(const esper_engine *engine)
+{
+    uint32_t n = esper_dataset_count(engine->data, ESPER_SPLIT_TRAIN) / (uint32_t)engine->config.batch;
+    uint32_t cap = (uint32_t)engine->config.max_steps;
+
+    n = n > 0 ? n : 1;
+    return cap > 0 && cap < n ? cap : n;
+}
+
 /* scores NULL: of text, which has no classes. */
 static esper_status print_score(const esper_network *network, const char *file, esper_split split,
                                 const esper_tally *tally, const class_scores *scores, bool as_json)
 {
-    const esper_cursor *cursor = &network->cursor;
+    /* The best network is kept behind an epoch's last batch, before the next epoch begins. */
+    bool is_whole = network->cursor.batch > 0 && network->cursor.batch == batches_of_epoch(network->engine);
+    uint32_t epoch = network->cursor.epoch + is_whole, batch = is_whole ? 0 : network->cursor.batch;
     enum { TEXT_CHARS = 6 * ESPER_PATH_CHARS + 256 + ESPER_DATASET_MAX_CLASSES * (6 * 1024 + 64) }; /* with escapes */
     char *text;
     char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
     esper_json json;
 
     if (!as_json) { /* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
-        if (cursor->batch > 0)
-            snprintf(batches, sizeof(batches), " and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
+        if (batch > 0)
+            snprintf(batches, sizeof(batches), " and %u batch%s", batch, batch == 1 ? "" : "es");
         esper_terminal_print(stdout, "%s after epoch %u%s: %s split: loss %s, accuracy %.2f %% over %s samples\n", file,
-                             cursor->epoch, batches, esper_split_name(split),
-                             esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
-                             esper_text_count((int64_t)tally->samples, count));
+                             epoch, batches, esper_split_name(split), esper_text_loss(esper_tally_loss(tally), loss),
+                             esper_tally_accuracy(tally), esper_text_count((int64_t)tally->samples, count));
         if (scores != NULL && esper_dataset_names_classes(network->engine->data))
             print_classes(network->engine->data, scores);
-        esper_job_report_best(file, cursor->epoch);
+        esper_job_report_best(file, epoch);
         return ESPER_OK;
     }
     text = esper_mem_alloc(TEXT_CHARS);
@@ -90,7 +102,7 @@ static esper_status print_score(const esper_network *network, const char *file, 
     esper_json_init(&json, text, TEXT_CHARS);
     esper_json_object_begin(&json);
     esper_json_key(&json, "path"), esper_json_text(&json, file);
-    esper_json_key(&json, "epoch"), esper_json_int(&json, cursor->epoch);
+    esper_json_key(&json, "epoch"), esper_json_int(&json, epoch);
     esper_json_key(&json, "task"), esper_json_text(&json, network->engine->task);
     esper_json_key(&json, "split"), esper_json_text(&json, esper_split_name(split));
     esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);

@@ -50,13 +50,14 @@ static const char *kind_of(const look *self)
 
 static void print_classes(const look *self)
 {
+    char shown[ESPER_DATASET_SHOWN_CHARS];
     int n = self->info->classes;
 
     printf("classes      train    valid     test\n");
     for (int c = 0; c < n && c < MOST_LINES; c++)
         esper_terminal_print(stdout, "          %8u %8u %8u  %s\n", self->count[ESPER_SPLIT_TRAIN][c],
                              self->count[ESPER_SPLIT_VALID][c], self->count[ESPER_SPLIT_TEST][c],
-                             esper_dataset_class_name(self->data, c));
+                             esper_dataset_class_shown(self->data, c, shown));
     if (n > MOST_LINES)
         printf("          and %d more (--json lists all)\n", n - MOST_LINES);
 }

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "data/shuffle.h"
 #include "data/prepared.h"
 #include "data/source.h"
@@ -194,9 +195,9 @@ static esper_status fail_too_little(const esper_dataset_desc *desc, const esper_
 
     if (esper_source_kind(desc->source) != ESPER_DATASET_TOKENS)
         return ESPER_FAIL(ESPER_E_ARG,
-                          "%s: too little data: %" PRIu64 " training samples, of which %" PRIu64
+                          "%s: too little data: %" PRIu64 " training sample%s, of which %" PRIu64
                           " would be for validation: take more samples, or a smaller --valid-fraction",
-                          name, n_pool, count_valid(desc, n_pool));
+                          name, n_pool, n_pool == 1 ? "" : "s", count_valid(desc, n_pool));
     n_needed = windows_needed(desc, source->n_items[ESPER_STORE_TEST] == 0);
     longest = n_tokens > 0 ? (n_tokens - 1) / n_needed : 0;
     if (longest == 0)
@@ -386,15 +387,18 @@ static esper_status carve(esper_dataset *set, const dataset_plan *plan, const es
 static esper_status take_texts(esper_dataset *set, esper_source_texts *texts)
 {
     size_t n = (size_t)texts->n_classes + texts->n_remarks + 2 * (size_t)texts->n_columns + texts->n_features;
-    const char *at = texts->page.text;
+    char *at = texts->page.text;
 
     set->texts = *texts;
     *texts = (esper_source_texts){0};
     set->text = esper_mem_alloc(n * sizeof(*set->text));
     if (n > 0 && set->text == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: names", set->info.name);
-    for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
+    for (size_t i = 0; i < n; i++, at += strlen(at) + 1) {
         set->text[i] = at;
+        if (i >= set->texts.n_classes) /* for people alone; names of classes are compared and written */
+            esper_utf8_show(at);
+    }
     return ESPER_OK;
 }
 
@@ -626,6 +630,23 @@ bool esper_dataset_names_classes(const esper_dataset *set)
     return set->info.classes > 0 && (set->texts.n_classes > 0 || known_name(set, 0) != NULL);
 }
 
+const char *esper_dataset_class_shown(const esper_dataset *set, int class, char shown[ESPER_DATASET_SHOWN_CHARS])
+{
+    const char *name = esper_dataset_class_name(set, class);
+    size_t n = strlen(name);
+
+    if (n < ESPER_DATASET_SHOWN_CHARS)
+        memcpy(shown, name, n + 1);
+    else {
+        n = ESPER_DATASET_SHOWN_CHARS - sizeof("...");
+        while (((unsigned char)name[n] & 0xC0) == 0x80) /* not within a character */
+            n--;
+        snprintf(shown, ESPER_DATASET_SHOWN_CHARS, "%.*s...", (int)n, name);
+    }
+    esper_utf8_show(shown);
+    return shown;
+}
+
 void esper_dataset_list_classes(const esper_dataset *set, char *text_out, size_t chars)
 {
     enum { ENDING = 32 }; /* room for "and 250 more" */
@@ -634,7 +655,8 @@ void esper_dataset_list_classes(const esper_dataset *set, char *text_out, size_t
     assert(chars > ENDING);
     text_out[0] = '\0';
     for (int c = 0; c < set->info.classes; c++) {
-        const char *name = esper_dataset_class_name(set, c);
+        char shown[ESPER_DATASET_SHOWN_CHARS];
+        const char *name = esper_dataset_class_shown(set, c, shown);
 
         if (used + strlen(name) + 2 + ENDING > chars) {
             snprintf(text_out + used, chars - used, "%s%d more", c > 0 ? " and " : "", set->info.classes - c);

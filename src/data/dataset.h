@@ -133,6 +133,10 @@ const uint16_t *esper_dataset_window(const esper_dataset *set, esper_split split
 /* Of a set with classes: the name of one, which may be any UTF-8; its number where the data does not name it. */
 const char *esper_dataset_class_name(const esper_dataset *set, int class);
 
+/* The same as it is shown, on one line: '?' for control characters, a long one is cut. */
+enum { ESPER_DATASET_SHOWN_CHARS = 96 };
+const char *esper_dataset_class_shown(const esper_dataset *set, int class, char shown[ESPER_DATASET_SHOWN_CHARS]);
+
 /* Whether classes have names of their own. */
 bool esper_dataset_names_classes(const esper_dataset *set);
 

@@ -61,9 +61,7 @@ static bool is_name(const char *text, size_t size)
 
 static bool is_slot(const char *text)
 {
-    int row, col;
-
-    return memchr(text, '\0', ESPER_SLOT_CHARS) != NULL && esper_slot_id_parse(text, &row, &col) == ESPER_OK;
+    return memchr(text, '\0', ESPER_SLOT_CHARS) != NULL && esper_slot_id_is_name(text);
 }
 
 static esper_status check_decision(const esper_log_entry *entry, esper_topology topology)

@@ -99,7 +99,8 @@ static bool is_kept(const char *names, const char *name)
     return names[0] == '\0';
 }
 
-static esper_status push_slot(builder *b, int at, int row, int col)
+/* `name` "": by its place. */
+static esper_status push_slot(builder *b, int at, int row, int col, const char *name)
 {
     slot *new;
 
@@ -107,27 +108,31 @@ static esper_status push_slot(builder *b, int at, int row, int col)
         return fail_at(b, &b->parsed.stages[b->steps[at].stage], "the host has more slots than can be counted");
     new = &b->slots[b->n_slots];
     *new = (slot){.row = row, .col = col, .step = at};
-    snprintf(new->name, sizeof(new->name), "r%dc%d", row, col);
+    if (name[0] != '\0')
+        snprintf(new->name, sizeof(new->name), "%s", name);
+    else
+        snprintf(new->name, sizeof(new->name), "r%dc%d", row, col);
     new->kept = is_kept(b->host->slots, new->name);
     b->steps[at].slot = (short)b->n_slots++;
     b->n_cols += row == 0;
     return ESPER_OK;
 }
 
-/* Row 0: behind blocks and layers, one column after the other. Below it, in the column of the block before: behind pools. */
+/* Row 0: behind blocks and layers, one column after the other. Below it, in the column of the block before: behind pools. A
+ * name that is a place says where; a word leaves the place as it is. */
 static esper_status name_slot(builder *b, int at, bool is_pool)
 {
     const esper_host_stage *stage = &b->parsed.stages[b->steps[at].stage];
     int row = is_pool ? 1 : 0, col = is_pool && b->n_cols > 0 ? b->n_cols - 1 : 0;
 
-    if (stage->kind == ESPER_HOST_STAGE_SLOT && stage->slot[0] != '\0') {
-        if (sscanf(stage->slot, "r%dc%d", &row, &col) != 2 || is_taken(b, row, col))
-            return fail_at(b, stage, "a slot without a name has that name by its place: name that one, too");
-        return push_slot(b, at, row, col);
+    if (esper_host_slot_place(stage->slot, &row, &col)) {
+        if (is_taken(b, row, col))
+            return fail_at(b, stage, "another slot has that place already: name that one by a place, too");
+        return push_slot(b, at, row, col, "");
     }
     while (is_taken(b, row, col))
         *(is_pool ? &row : &col) += 1;
-    return push_slot(b, at, row, col);
+    return push_slot(b, at, row, col, stage->slot);
 }
 
 /* Where slots stand, where the text does not say: behind what is whole by itself, but not where a shortcut goes past, nor where

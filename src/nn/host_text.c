@@ -304,41 +304,74 @@ static esper_status parse_kernel(parser *p, esper_host_stage *stage)
     return advance(p);
 }
 
+/* Words that a host's parameters begin with, that a seed's of such a slot must not. */
+static const char *const parameters[] = {"blocks",     "layers",  "norms",   "attentions", "shortcuts",
+                                         "classifier", "tok_emb", "pos_emb", "ln_f"};
+static const char *const arguments[] = {"bare", "tied", "dropout", "residual"};
+
+static bool has_meaning(const char *word)
+{
+    for (size_t i = 0; i < sizeof(parameters) / sizeof(parameters[0]); i++)
+        if (strcmp(parameters[i], word) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof(arguments) / sizeof(arguments[0]); i++)
+        if (strcmp(arguments[i], word) == 0)
+            return true;
+    for (int kind = 0; kind < ESPER_N_HOST_STAGES; kind++)
+        if (strcmp(kinds[kind].word, word) == 0)
+            return true;
+    return false;
+}
+
+bool esper_host_slot_place(const char *slot, int *row_out, int *col_out)
+{
+    int end;
+
+    if (slot[0] != 'r' || !isdigit((unsigned char)slot[1]))
+        return false;
+    end = read_digits(slot, 1, row_out);
+    return slot[end] == 'c' && isdigit((unsigned char)slot[end + 1]) &&
+           slot[read_digits(slot, end + 1, col_out)] == '\0' && *row_out <= 99 && *col_out <= 999 &&
+           (slot[1] != '0' || end == 2) && (slot[end + 1] != '0' || slot[end + 2] == '\0');
+}
+
 static esper_status parse_slot(parser *p, esper_host_stage *stage)
 {
     char word[WORD_CHARS];
-    int row, col, end;
+    int row, col;
 
     copy_word(p, word);
-    if (word[0] != 'r' || !isdigit((unsigned char)word[1]))
-        return FAIL_AT(p, &p->next, "a slot is called r, its row, c, its column, such as r0c2: not '%s'", word);
-    end = read_digits(word, 1, &row);
-    if (word[end] != 'c' || !isdigit((unsigned char)word[end + 1]) || word[read_digits(word, end + 1, &col)] != '\0' ||
-        row > 99 || col > 999 || (word[1] == '0' && end > 2) || (word[end + 1] == '0' && word[end + 2] != '\0'))
-        return FAIL_AT(p, &p->next, "a slot is called r, its row, c, its column, such as r0c2: not '%s'", word);
-    memcpy(stage->slot, word, strlen(word) + 1); /* at most r99c999 */
+    if (word[0] == 'r' && isdigit((unsigned char)word[1]) && !esper_host_slot_place(word, &row, &col))
+        return FAIL_AT(p, &p->next, "the name of a place is r, its row, c, its column, such as r0c2: not '%s'", word);
+    if (!islower((unsigned char)word[0]) || p->next.length >= ESPER_SLOT_CHARS)
+        return FAIL_AT(p, &p->next,
+                       "a slot is called by a place, such as r0c2, or by a word of up to %d letters, digits and '_' "
+                       "that begins with a small letter: not '%s'",
+                       ESPER_SLOT_CHARS - 1, word);
+    if (has_meaning(word))
+        return FAIL_AT(p, &p->next, "a slot cannot be called '%s', which has another meaning", word);
+    memcpy(stage->slot, word, strlen(word) + 1);
     return advance(p);
 }
 
 /* "conv takes C [KxK] [bare] [dropout P]" */
 static esper_status fail_argument(const parser *p, const esper_host_stage *stage)
 {
-    static const char *const words[] = {"bare", "tied", "dropout", "residual"};
-    const char *arguments = kinds[stage->kind].arguments;
+    const char *takes = kinds[stage->kind].arguments;
     char word[WORD_CHARS], hint[ESPER_SUGGEST_TEXT_CHARS];
     esper_suggest suggest;
 
     copy_word(p, word);
     esper_suggest_init(&suggest, word);
-    for (size_t i = 0; p->next.kind == TOKEN_WORD && i < sizeof(words) / sizeof(words[0]); i++)
-        esper_suggest_offer(&suggest, words[i]);
+    for (size_t i = 0; p->next.kind == TOKEN_WORD && i < sizeof(arguments) / sizeof(arguments[0]); i++)
+        esper_suggest_offer(&suggest, arguments[i]);
     for (int kind = 0; p->next.kind == TOKEN_WORD && kind < ESPER_N_HOST_STAGES; kind++)
         if (strcmp(kinds[kind].word, word) == 0)
             return FAIL_AT(p, &p->next, "expected '|' or a new line before '%s'", word);
     if (is_word(p, "residual"))
         return FAIL_AT(p, &p->next, "residual stands behind brackets: [%s ...] residual", kinds[stage->kind].word);
     return FAIL_AT(p, &p->next, "%s takes %s: not '%s'%s", kinds[stage->kind].word,
-                   arguments[0] != '\0' ? arguments : "nothing", word, esper_suggest_text(&suggest, "", hint));
+                   takes[0] != '\0' ? takes : "nothing", word, esper_suggest_text(&suggest, "", hint));
 }
 
 static esper_status parse_arguments(parser *p, esper_host_stage *stage)

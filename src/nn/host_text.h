@@ -61,7 +61,7 @@ enum {
       "transformer layer: norm, attention, norm, MLP of four times the width, each added to the stream")  \
     X(ATTENTION, "attention", ESPER_TAKES_SIZE | ESPER_TAKES_DROPOUT, "HEADS [dropout P]",                \
       "causal attention alone, between two linear layers")                                                \
-    X(SLOT, "slot", ESPER_TAKES_NAME | ESPER_TAKES_NO_SIZE, "[rNcN]",                                     \
+    X(SLOT, "slot", ESPER_TAKES_NAME | ESPER_TAKES_NO_SIZE, "[NAME]",                                     \
       "a place to grow; a text without any has one behind every block, pool and layer")
 
 typedef enum esper_host_stage_kind {
@@ -80,7 +80,7 @@ typedef struct esper_host_stage {
     int   kernel; /* of conv */
     float dropout;
     bool  bare, tied;
-    char  slot[ESPER_SLOT_CHARS]; /* "" = named by its place */
+    char  slot[ESPER_SLOT_CHARS]; /* the name of a place, "r0c2", or a word; "" = called by its place */
     int   end;      /* of a group: behind its last stage */
     int   repeat;   /* likewise: copies */
     bool  residual; /* likewise: each copy is added to what goes into it */
@@ -106,6 +106,9 @@ bool esper_host_text_equal(const esper_host_text *a, const esper_host_text *b);
 /* Describes a failure at a place of a text: the message, the line, a mark below. Returns the status. */
 esper_status esper_host_text_fail(esper_status status, const char *text, const char *name, int at, int length,
                                   const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+/* Whether a slot's name is that of a place, "r0c2", and which. */
+bool esper_host_slot_place(const char *slot, int *row_out, int *col_out);
 
 const char *esper_host_stage_word(esper_host_stage_kind kind); /* "conv"; "[" of a group */
 

@@ -255,8 +255,15 @@ static esper_status try_seeds(policy_trials *self, const esper_policy_view *view
         !is_worth_it(self, n_rounds, funds)) { /* nor will it be later: less is left then, and it costs more */
         self->memory.next = (double)INFINITY;
         esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
-        esper_decision_because(decision_out, self->n > 1 ? ESPER_REASON_LATE : ESPER_REASON_NO_BLUEPRINT,
-                               self->n > 1 ? "What is left for trials does not pay for one" : "No seed fits any more");
+        if (self->n == 1)
+            esper_decision_because(decision_out, ESPER_REASON_NO_BLUEPRINT, "No seed fits any more");
+        else if (self->memory.spent > 0.0)
+            esper_decision_because(decision_out, ESPER_REASON_LATE, "What is left for trials does not pay for one");
+        else
+            esper_decision_because(decision_out, ESPER_REASON_LATE,
+                                   "Too short a run for a trial of %d seeds: more --epochs, or fewer --blueprints or "
+                                   "--slots, would pay for one",
+                                   self->n - 1);
         return ESPER_OK;
     }
     ESPER_TRY(hold(self, n_rounds, funds));

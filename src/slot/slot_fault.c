@@ -34,10 +34,7 @@ static bool is_share(double value)
 
 static const char *fault_of_settings(const esper_slot *slot)
 {
-    int row, col;
-
-    DEMAND(is_text(slot->id, sizeof(slot->id)) && esper_slot_id_parse(slot->id, &row, &col) == ESPER_OK &&
-               row == slot->row && col == slot->col,
+    DEMAND(is_text(slot->id, sizeof(slot->id)) && esper_slot_id_fits(slot->id, slot->row, slot->col),
            "its name is none, or not that of its row and column");
     DEMAND(slot->depth >= 0 && slot->channels > 0, "its depth or number of channels is out of range");
     DEMAND(is_flag(slot->permissive) && is_flag(slot->isolate_blending), "a setting is neither 0 nor 1");

@@ -1,7 +1,7 @@
 /* Names of slots. */
 #include "slot/slot_id.h"
 
-#include <stdbool.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +39,33 @@ esper_status esper_slot_id_parse(const char *text, int *row_out, int *col_out)
     *row_out = row;
     *col_out = col;
     return ESPER_OK;
+}
+
+/* A small letter, then letters, digits and '_'; nothing that looks like a place. */
+static bool is_word(const char *text)
+{
+    size_t n = strnlen(text, ESPER_SLOT_CHARS);
+
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)text[i]) && text[i] != '_')
+            return false;
+    return n > 0 && n < ESPER_SLOT_CHARS && islower((unsigned char)text[0]) &&
+           !(text[0] == 'r' && isdigit((unsigned char)text[1]));
+}
+
+bool esper_slot_id_is_name(const char *text)
+{
+    int row, col;
+
+    return is_word(text) || esper_slot_id_parse(text, &row, &col) == ESPER_OK;
+}
+
+bool esper_slot_id_fits(const char *text, int row, int col)
+{
+    int named_row, named_col;
+
+    return is_word(text) ||
+           (esper_slot_id_parse(text, &named_row, &named_col) == ESPER_OK && named_row == row && named_col == col);
 }
 
 esper_status esper_slot_id_format(int row, int col, char id_out[ESPER_SLOT_CHARS])

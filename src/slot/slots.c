@@ -14,10 +14,9 @@
 static esper_status check_boundary(const esper_boundary *boundaries, int k)
 {
     const esper_boundary *boundary = &boundaries[k];
-    int row, col;
 
-    ESPER_TRY(esper_slot_id_parse(boundary->slot, &row, &col));
-    if (row != boundary->row || col != boundary->col || boundary->order < 0 || boundary->channels <= 0)
+    if (!esper_slot_id_fits(boundary->slot, boundary->row, boundary->col) || boundary->order < 0 ||
+        boundary->channels <= 0)
         return ESPER_FAIL(ESPER_E_ARG, "slot %s: row %d, column %d, order %d, %d channels", boundary->slot,
                           boundary->row, boundary->col, boundary->order, boundary->channels);
     for (int i = 0; i < k; i++)

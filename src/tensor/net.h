@@ -78,7 +78,7 @@ typedef enum esper_surface {
 
 /* A place where a seed can be put: the injection spec of a slot. */
 typedef struct esper_boundary {
-    char          slot[ESPER_SLOT_CHARS]; /* r<row>c<col> */
+    char          slot[ESPER_SLOT_CHARS]; /* r<row>c<col>, or a word that is nothing like it */
     int           row, col;
     int           order; /* the policy's action index; unique in a host */
     int           channels;

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -44,6 +45,27 @@ static void test_refusals(void **state)
     check("\xff", 1, 0);
 }
 
+/* On one line, as many bytes as before. */
+static void test_shown(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"", ""},
+        {"caf\xc3\xa9 \xe7\x8c\xab", "caf\xc3\xa9 \xe7\x8c\xab"},
+        {"a\nb\x1b[31m\x7f", "a?b?[31m?"},
+        {"\xc2\x9b"
+         "c\xff\xe2\x82",
+         "??c???"}, /* a control of two bytes; stray ones; a cut-off character */
+    };
+    char text[32];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        snprintf(text, sizeof(text), "%s", pairs[i][0]);
+        esper_utf8_show(text);
+        assert_string_equal(text, pairs[i][1]);
+    }
+}
+
 static void test_settings_are_utf8(void **state)
 {
     const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
@@ -62,6 +84,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shown),
         cmocka_unit_test(test_settings_are_utf8),
     };
 

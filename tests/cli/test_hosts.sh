@@ -77,6 +77,36 @@ esper grow synth --slots r7c7
 expect_code 2
 expect_words err "slots: the host has no slot 'r7c7'"
 
+# ---- slots with names of their own, also such as Python would not have: in decisions, logs, replays, exports, reports
+named='conv 2 | slot stem | pool | conv 3 | slot train | mean | linear'
+printf '1 stem germinate blueprint=norm tempo=1\n2 stem advance\n3 train germinate blueprint=conv_light tempo=1\n4 train advance\n' >named.txt
+esper grow synth "${few[@]}" --epochs 8 --host "$named" --policy scripted --decisions named.txt --gates permissive \
+    --gate-epochs 1 --run-dir named
+expect_code 0
+expect_words out "2 slots from stem to train"
+log=$(cat named/decisions.jsonl)
+expect_words log '"slot":"stem"' '"slot":"train"'
+esper replay named
+expect_code 0
+expect_words out "weights equal"
+esper grow --resume named --epochs 10
+expect_code 0
+esper report named
+expect_code 0
+esper train synth "${few[@]}" --host "$named" --plant stem:norm,train:conv_light --run-dir planted-stem
+expect_code 0
+esper export planted-stem --torch named-out
+expect_code 0
+model=$(cat named-out/model.py)
+expect_words model "self.stem" "self.train_"
+! command -v python3 >/dev/null || python3 -m py_compile named-out/model.py || bad "the module" "$(cat named-out/model.py)"
+esper grow synth "${few[@]}" --host "$named" --slots train
+expect_code 0
+expect_words out "one slot, train"
+expect_refusal 'conv 4 | slot blocks | mean | linear' "host: a slot cannot be called 'blocks', which has another meaning
+  conv 4 | slot blocks | mean | linear
+                ^^^^^^"
+
 # ---- a comparison makes it larger
 esper compare synth "${few[@]}" --host 'conv 2 | pool | mean | linear' --policies none,random,static-equal --seeds 1 --dir compared
 expect_code 0

@@ -100,6 +100,7 @@ n_lines=$(grep -c '^ *[0-9]*/' out.txt)
 [ "$n_lines" -ge 90 ] && [ "$n_lines" -le 110 ] || bad "a long run" "$n_lines lines of epochs"
 expect_words out "a row" "one slot, r0c0" "1 number for a row" "no seed germinated: "
 esper train long.csv --threads 1 --epochs 300 --progress plain --run-dir long_train
+trained=$(cat out.txt)
 n_lines=$(grep -c '^ *[0-9]*/' out.txt)
 [ "$n_lines" -ge 90 ] && [ "$n_lines" -le 110 ] || bad "a long run" "$n_lines lines of epochs"
 
@@ -110,6 +111,14 @@ expect_words out "this is the run's last network" "give long_train/best.safetens
 esper eval long_train/best.safetensors
 expect_code 0
 expect_no_word out "this is the run's last network"
+best=$(sed -n 's/^best .* of epoch \([0-9]*\):.*/\1/p' <<<"$trained")
+expect_words out "long_train/best.safetensors after epoch $best: test split"
+
+# Names of more than one line are shown on one.
+{ printf '"height\nin m",k\n'; for i in $(seq 60); do printf '%d,"big\n%d"\n' "$i" $((i % 2)); done; } >lines.csv
+esper info data lines.csv
+expect_code 0
+expect_words out "columns   height?in m: number" "  big?1" "'big?0' has"
 
 # What is refused, and where it is; and nothing is said of decoding then.
 printf 'a,b\n1,x\n2\n3,y\n' >ragged.csv

@@ -212,6 +212,7 @@ static void test_names(void **state)
 {
     static const char *const names[] = {"日本語", "кот", "a b'c\"d", "%s%n", "\n"};
     esper_dataset_desc desc = describe("pictures");
+    char shown[ESPER_DATASET_SHOWN_CHARS];
     esper_dataset *set;
 
     (void)state;
@@ -224,6 +225,8 @@ static void test_names(void **state)
     assert_ok(esper_dataset_open(&desc, &set));
     assert_string_equal(esper_dataset_class_name(set, 0), "\n"); /* by bytes */
     assert_string_equal(esper_dataset_class_name(set, 4), "日本語");
+    assert_string_equal(esper_dataset_class_shown(set, 0, shown), "?");
+    assert_string_equal(esper_dataset_class_shown(set, 4, shown), "日本語");
     esper_dataset_close(set);
     picture_write("pictures/\xff\xfe/1.png", &SMALL, 1);
     assert_fails(esper_dataset_open(&desc, &set), ESPER_E_FORMAT, "is not UTF-8 at byte 0");

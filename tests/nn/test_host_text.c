@@ -80,8 +80,8 @@ static void test_printed_form(void **state)
                  "[conv 8 5x5 bare dropout 0.25 | norm | relu]x3 residual | mean | linear");
     check_prints("embed 32 dropout 1e-1 | [[layer 4]x2 | slot]x2 | norm | linear tied",
                  "embed 32 dropout 0.1 | [[layer 4]x2 | slot]x2 | norm | linear tied");
-    check_prints("conv 8 | slot r3c12 | gelu | slot | mean | linear",
-                 "conv 8 | slot r3c12 | gelu | slot | mean | linear");
+    check_prints("conv 8 | slot r3c12 | gelu | slot | relu | slot stem2 | mean | linear",
+                 "conv 8 | slot r3c12 | gelu | slot | relu | slot stem2 | mean | linear");
     check_prints("[[linear 8]x1]x1 | linear", "[[linear 8]] | linear");
 }
 
@@ -132,11 +132,23 @@ static const struct {
     {"conv 8 | slot r0c0 | relu | slot r0c0 | linear",
      "host: another slot has that name\n  conv 8 | slot r0c0 | relu | slot r0c0 | linear\n"
      "                              ^^^^"},
-    {"conv 8 | slot first | linear",
-     "host: a slot is called r, its row, c, its column, such as r0c2: not 'first'\n  conv 8 | slot first | linear\n"
-     "                ^^^^^"},
-    {"conv 8 | slot r01c0 | linear", "host: a slot is called r, its row, c, its column, such as r0c2: not 'r01c0'\n"
-                                     "  conv 8 | slot r01c0 | linear\n                ^^^^^"},
+    {"conv 8 | slot First | linear",
+     "host: a slot is called by a place, such as r0c2, or by a word of up to 15 letters, digits and '_' that begins with a "
+     "small letter: not 'First'\n  conv 8 | slot First | linear\n                ^^^^^"},
+    {"conv 8 | slot a_name_too_long_ | linear",
+     "host: a slot is called by a place, such as r0c2, or by a word of up to 15 letters, digits and '_' that begins with a "
+     "small letter: not 'a_name_too_long_'\n  conv 8 | slot a_name_too_long_ | linear\n                ^^^^^^^^^^^^^^^^"},
+    {"conv 8 | slot blocks | linear",
+     "host: a slot cannot be called 'blocks', which has another meaning\n  conv 8 | slot blocks | linear\n"
+     "                ^^^^^^"},
+    {"conv 8 | slot pool | linear", "host: a slot cannot be called 'pool', which has another meaning\n"
+                                    "  conv 8 | slot pool | linear\n                ^^^^"},
+    {"conv 8 | slot early | relu | slot early | linear",
+     "host: another slot has that name\n  conv 8 | slot early | relu | slot early | linear\n"
+     "                               ^^^^"},
+    {"conv 8 | slot r01c0 | linear",
+     "host: the name of a place is r, its row, c, its column, such as r0c2: not 'r01c0'\n"
+     "  conv 8 | slot r01c0 | linear\n                ^^^^^"},
     {"slot | conv 8 | linear", "host: a slot stands behind a stage\n  slot | conv 8 | linear\n  ^^^^"},
     {"conv 8 | mean", "host: a host ends in linear without a width: what the data has to be told apart gives it one\n"
                       "  conv 8 | mean\n           ^^^^"},
@@ -206,7 +218,8 @@ static const struct {
     {ESPER_TOPOLOGY_CNN, "conv 4 | mean | slot | linear", "behind mean nothing can grow"},
     {ESPER_TOPOLOGY_CNN, "conv 4 | slot | slot | mean | linear", "there is a slot at this place already"},
     {ESPER_TOPOLOGY_CNN, "[slot | conv 4] | mean | linear", "a slot stands behind a stage"},
-    {ESPER_TOPOLOGY_CNN, "conv 4 | slot | conv 4 | slot r0c0 | mean | linear", "name that one, too"},
+    {ESPER_TOPOLOGY_CNN, "conv 4 | slot | conv 4 | slot r0c0 | mean | linear",
+     "another slot has that place already: name that one"},
     {ESPER_TOPOLOGY_CNN, "[conv 1]x33 | mean | linear", "the host has 33 slots, and 32 at most can grow"},
     {ESPER_TOPOLOGY_CNN, "[[[conv 1 bare]x64]x64]x2 | mean | linear", "more stages than can be built"},
     {ESPER_TOPOLOGY_CNN, "conv 4 | mean | linear tied", "tied: the host has no embed"},
@@ -365,6 +378,9 @@ static void test_where_slots_stand(void **state)
     check_slots("[conv 2 | [conv 2] residual]x2 | mean | linear", ESPER_TOPOLOGY_CNN, "",
                 "r0c0:0 r0c1:1 r0c2:2 r0c3:3");
     check_slots("conv 2 | slot | pool | slot r4c4 | conv 3 | mean | linear", ESPER_TOPOLOGY_CNN, "", "r0c0:0 r4c4:1");
+    check_slots("conv 2 | slot stem | pool | conv 3 | slot | conv 3 | slot late_2 | mean | linear", ESPER_TOPOLOGY_CNN,
+                "", "stem:0 r0c1:1 late_2:2");
+    check_slots("conv 2 | slot stem | pool | conv 3 | slot late | mean | linear", ESPER_TOPOLOGY_CNN, "late", "late:0");
     check_slots("conv 2 | pool | conv 2 | pool | mean | linear", ESPER_TOPOLOGY_CNN, "r1c1,r0c1", "r0c1:0 r1c1:1");
     check_slots("embed 4 | [layer 2]x3 | norm | linear tied", ESPER_TOPOLOGY_TRANSFORMER, "", "r0c0:0 r0c1:1 r0c2:2");
     check_slots("[norm | linear 7 bare] residual | linear 3 | linear", ESPER_TOPOLOGY_MLP, "r0c1", "r0c1:0");
@@ -500,6 +516,8 @@ static void write_stage(writer *w, int depth)
     if (w->slots != 0 && draw(w, 5) == 0) {
         write_separator(w);
         write(w, "slot");
+        if (depth == 0 && draw(w, 3) == 0) /* not within what is repeated */
+            write(w, " s_%zu", w->used);
     }
 }
 

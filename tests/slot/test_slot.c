@@ -557,7 +557,7 @@ static void test_every_fault_is_found(void **state)
         bool cools = esper_stage_cools_down(stage),
              holds = stage == ESPER_STAGE_HOLDING || stage == ESPER_STAGE_FOSSILIZED;
 
-        WRONG(stage, slot.id[1] = 'x');
+        WRONG(stage, slot.id[1] = '-');
         WRONG(stage, slot.id[ESPER_SLOT_CHARS - 1] = 'x');
         WRONG(stage, slot.row = 2);
         WRONG(stage, slot.col = 1);

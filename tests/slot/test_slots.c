@@ -43,6 +43,15 @@ static void test_ids(void **state)
         if (esper_slot_id_parse(bad[i], &row, &col) != ESPER_E_ARG || row != -7 || col != -7)
             fail_msg("\"%s\" was taken for a slot: row %d, column %d", bad[i], row, col);
     }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) { /* but for words, they are no names at all */
+        bool is_word = strcmp(bad[i], "r") == 0 || strcmp(bad[i], "early") == 0 || strcmp(bad[i], "mid") == 0;
+
+        if (esper_slot_id_is_name(bad[i]) != is_word || esper_slot_id_fits(bad[i], 0, 0) != is_word)
+            fail_msg("\"%s\" %s", bad[i], is_word ? "is no name" : "is taken for a name");
+    }
+    assert_true(esper_slot_id_is_name("r2c0") && esper_slot_id_fits("r2c0", 2, 0) && !esper_slot_id_fits("r2c0", 0, 2));
+    assert_true(esper_slot_id_is_name("stem_2b") && !esper_slot_id_is_name("sixteen_letters_"));
+    assert_false(esper_slot_id_is_name("caf\xc3\xa9") || esper_slot_id_is_name("a.b") || esper_slot_id_is_name("a-b"));
     assert_int_equal(esper_slot_id_parse(NULL, &row, &col), ESPER_E_ARG);
     assert_int_equal(esper_slot_id_format(-1, 0, id), ESPER_E_ARG);
     assert_int_equal(esper_slot_id_format(0, ESPER_SLOT_ID_MAX + 1, id), ESPER_E_ARG);
@@ -122,11 +131,13 @@ static void test_refused_tables(void **state)
     REFUSED(b[1].order = 0);
     REFUSED(b[1].order = -1);
     REFUSED(b[0].channels = 0);
-    REFUSED(strcpy(b[0].slot, "mid"));
+    REFUSED(strcpy(b[0].slot, "Mid"));
 #undef REFUSED
     assert_int_equal(esper_slots_init(&slots, good, 0, &rules), ESPER_E_ARG);
     assert_int_equal(esper_slots_init(&slots, good, ESPER_MAX_SLOTS + 1, &rules), ESPER_E_ARG);
     assert_memory_equal(&slots, &untouched, sizeof(slots));
+    check_good(esper_slots_init(&slots, good, 2, &rules));
+    strcpy(good[0].slot, "mid"); /* a word says nothing of the place */
     check_good(esper_slots_init(&slots, good, 2, &rules));
 }
 
