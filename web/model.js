@@ -119,6 +119,14 @@ export class Run {
   }
 }
 
+/** The words of the index (docs/runs.md), of a run as its store has it. */
+export function stateOf(row) {
+  if (row.running) return "running";
+  if (row.ended === null) return "cut off";
+  if (row.status === "ESPER_OK") return "done";
+  return row.status === "ESPER_E_STOPPED" ? "stopped" : "failed";
+}
+
 export function readConfig(text) {
   const settings = new Map();
   for (const line of (text ?? "").split("\n")) {

@@ -1,6 +1,7 @@
 // What somebody wants to know first: which seed paid, when it came, what it cost, whether it helped, whether all is well.
 import { clear, duration, el, fixed, isNumber, percent, plural, scaled, shortPolicy, signed, whole } from "./dom.js";
-import { stateOf } from "./view-runs.js";
+import { stateOf } from "./model.js";
+import { badge } from "./view-runs.js";
 
 export function answers(desk) {
   const lead = el("p", { class: "lead", id: "lead" });
@@ -23,10 +24,10 @@ function tile({ question, answer, why, kind, id }) {
 }
 
 function leadOf(run) {
-  const state = stateOf({ ...run.run, running: run.run.running });
-  const words = { running: "is running", "broken off": "was broken off", done: "is done", stopped: "was stopped", failed: "failed" };
+  const state = stateOf(run.run);
+  const words = { running: "is running", "cut off": "was cut off (its process was killed)", done: "is done", stopped: "was stopped", failed: "failed" };
   const last = run.epochs.at(-1);
-  return [el("span", { class: "badge b-" + state.replace(" ", "-"), text: state }), ` ${run.run.task ?? "?"}, decided by ${shortPolicy(run.run.policy) ?? "nobody"}: it ${words[state]} after ${plural(last?.epoch ?? 0, "epoch")}`,
+  return [badge(state), ` ${run.run.task ?? "?"}, decided by ${shortPolicy(run.run.policy) ?? "nobody"}: it ${words[state]} after ${plural(last?.epoch ?? 0, "epoch")}`,
     last ? `, with ${percent(isNumber(run.run.acc_test) ? run.run.acc_test : last.acc_valid)} of ${isNumber(run.run.acc_test) ? "the test split" : "validation"} right and ${whole(last.params)} parameters.` : "."];
 }
 

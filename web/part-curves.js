@@ -41,7 +41,7 @@ export function curves(desk) {
     isListed = true;
     const { runs } = await get("api/runs").catch(() => ({ runs: [] }));
     for (const run of runs)
-      if (!run.learns && run.id !== desk.run.id) overlay.append(el("option", { value: run.id, text: run.name }));
+      if (run.kind === "grow" && run.id !== desk.run.id) overlay.append(el("option", { value: run.id, text: run.run }));
   }
   overlay.addEventListener("focus", list);
   overlay.addEventListener("pointerdown", list);
