@@ -68,6 +68,7 @@ export class Run {
     if (same) return false;
     if (news.run) this.run = news.run;
     if (news.control) this.control = news.control;
+    this.dropped = news.n_dropped;
     for (const [name, rows] of Object.entries(news.rows))
       this.rows[name].push(...objects(this.columns[name], rows).filter((row) => row.seq > seen));
     this.controlRows.push(...objects(this.columns.epochs, news.control_rows).filter((row) => row.seq > seenControl));

@@ -311,6 +311,7 @@ esper_status esper_answer_news(esper_source *source, const esper_mark *from, boo
         add_runs(source, running, page);
         esper_page_print(page, ",");
     }
+    ESPER_TRY(add_drops(source->reader, source->run.id, page));
     esper_page_print(page, "\"rows\":{");
     for (int i = 0; i < N_SHOWN; i++) {
         esper_page_print(page, "%s\"%s\":", i > 0 ? "," : "", esper_store_table(shown[i]));

@@ -1,9 +1,9 @@
 /* Internal. What the server answers, as JSON, from run stores. A store is opened for reading, may be written meanwhile by its
  * run, and is not changed.
  *
- *     whole    {"id":..., "mark":"7.120.-1", "run":{...}, "control":{...}, "config":"...", "tables":{"epochs":{"columns":[...],
+ *     whole    {"id":..., "mark":"7.120.-1", "run":{...}, "control":{...}, "config":"...", "n_dropped":0, "tables":{"epochs":{"columns":[...],
  *              "rows":[[...],...]}, ...}, "control_epochs":{...}}
- *     news     {"run":{...}, "control":{...}, "rows":{"epochs":[[...],...], ...}, "control_rows":[[...],...]}
+ *     news     {"run":{...}, "control":{...}, "n_dropped":0, "rows":{"epochs":[[...],...], ...}, "control_rows":[[...],...]}
  *
  * Columns are those of docs/store.md but for run, time of most rows, and nonfinite: a number that was not finite is "nan", "inf"
  * or "-inf". null is what was not measured. */
