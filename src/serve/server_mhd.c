@@ -25,11 +25,11 @@
 #include "base/status.h"
 #include "serve/answers.h"
 #include "serve/catalogue.h"
-#include "serve/files.h"
 #include "serve/live.h"
 #include "serve/request.h"
 #include "serve/serve.h"
 #include "ui/drawing.h"
+#include "ui/web_files.h"
 
 enum {
     MOST_CONNECTIONS = 512,
