@@ -32,7 +32,7 @@ const columns = [
   { key: "flops", name: "FLOPs", n: true, extra: true, title: "spent on training", value: (r) => r.flops_train, cell: (r) => scaled(r.flops_train) },
   { key: "seconds", name: "Time", n: true, extra: true, value: (r) => timeOf(r), cell: (r) => duration(timeOf(r)) },
   { key: "curve", name: "Curve", extra: true, title: "accuracy of validation by epoch, or return by round", value: (r) => r.acc_best, cell: (r) => spark(pointsOf(r), learns(r) ? "return" : "accuracy") },
-  { key: "began", name: "Began", n: true, extra: true, value: (r) => r.began, cell: (r) => moment(r.began) },
+  { key: "began", name: "Began", n: true, extra: true, value: (r) => r.began, cell: (r) => el("span", { title: moment(r.began), text: moment(r.began).slice(new Date().getFullYear() === new Date(1000 * r.began).getFullYear() ? 5 : 0) }) },
 ];
 
 const kept = { order: { key: "began", down: true }, search: "", selected: new Set() }; // over visits to other views
