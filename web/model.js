@@ -101,9 +101,9 @@ export class Run {
       for (const row of this.standing(name)) row.stands = true;
     }
     this.epochs = this.rows.epochs.filter((row) => row.stands);
-    this.lastEpoch = Math.max(1, ...this.epochs.map((row) => row.epoch), this.run.epochs ?? 1);
+    this.lastEpoch = this.epochs.reduce((last, row) => Math.max(last, row.epoch), Math.max(1, this.run.epochs ?? 1));
     if (this.learns) {
-      this.lastEpoch = Math.max(1, ...this.rows.updates.map((row) => row.round));
+      this.lastEpoch = this.rows.updates.reduce((last, row) => Math.max(last, row.round), 1);
       return;
     }
     this.trials = findTrials(this.rows.decisions);
@@ -211,7 +211,7 @@ function findSeeds(run) {
 function findPhases(run) {
   const phases = [];
   const rates = run.epochs.filter((e) => isNumber(e.lr));
-  const top = Math.max(...rates.map((e) => e.lr));
+  const top = rates.reduce((most, e) => Math.max(most, e.lr), 0);
   let fallFrom = null;
   for (const row of rates) {
     if (row.lr < top * 0.999) fallFrom ??= row.epoch;

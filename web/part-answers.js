@@ -85,7 +85,7 @@ function didHelp(run) {
   if (isNumber(grown) && isNumber(fixedHost)) {
     const difference = grown - fixedHost;
     return { id: "answer-help", question, answer: `${signed(difference)} points`, kind: Math.abs(difference) < 0.005 ? null : difference > 0 ? "good" : "bad",
-      why: `test accuracy ${percent(grown)}, the same host without growth ${percent(fixedHost)}${payers(run).length > 0 ? "; one run of each: how far chance reaches, runs with other seeds tell (esper compare)" : "; no seed is part of the network"}` };
+      why: `test accuracy ${percent(grown)}, the same host without growth ${percent(fixedHost)}${payers(run).length > 0 ? "; one run of each" : "; no seed is part of the network"}` };
   }
   const mine = run.epochs.at(-1)?.acc_valid;
   const control = run.controlRows.at(-1);
