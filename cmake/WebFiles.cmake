@@ -1,4 +1,4 @@
-# generated/web_files.h in the build folder: the files of web/ as bytes, for src/serve/files.c. They are what a browser gets:
+# generated/web_files.h in the build folder: the files of web/ as bytes, for src/ui/web_files.c. They are what a browser gets:
 # plain modules that need no bundler, so that building takes neither node nor a network.
 
 file(GLOB web_files CONFIGURE_DEPENDS
@@ -13,6 +13,6 @@ add_custom_command(OUTPUT "${web_header}" VERBATIM
 # The header is made before the target's sources are compiled.
 function(esper_add_web_files target)
     target_sources(${target} PRIVATE "${web_header}")
-    set_source_files_properties("${PROJECT_SOURCE_DIR}/src/serve/files.c" PROPERTIES
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/src/ui/web_files.c" PROPERTIES
         INCLUDE_DIRECTORIES "${PROJECT_BINARY_DIR}" OBJECT_DEPENDS "${web_header}")
 endfunction()

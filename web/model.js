@@ -68,6 +68,7 @@ export class Run {
     if (same) return false;
     if (news.run) this.run = news.run;
     if (news.control) this.control = news.control;
+    this.dropped = news.n_dropped;
     for (const [name, rows] of Object.entries(news.rows))
       this.rows[name].push(...objects(this.columns[name], rows).filter((row) => row.seq > seen));
     this.controlRows.push(...objects(this.columns.epochs, news.control_rows).filter((row) => row.seq > seenControl));
@@ -100,9 +101,9 @@ export class Run {
       for (const row of this.standing(name)) row.stands = true;
     }
     this.epochs = this.rows.epochs.filter((row) => row.stands);
-    this.lastEpoch = Math.max(1, ...this.epochs.map((row) => row.epoch), this.run.epochs ?? 1);
+    this.lastEpoch = this.epochs.reduce((last, row) => Math.max(last, row.epoch), Math.max(1, this.run.epochs ?? 1));
     if (this.learns) {
-      this.lastEpoch = Math.max(1, ...this.rows.updates.map((row) => row.round));
+      this.lastEpoch = this.rows.updates.reduce((last, row) => Math.max(last, row.round), 1);
       return;
     }
     this.trials = findTrials(this.rows.decisions);
@@ -117,6 +118,14 @@ export class Run {
     for (const row of this.epochs) if (row.epoch <= epoch && (best === null || row.epoch >= best.epoch)) best = row;
     return best;
   }
+}
+
+/** The words of the index (docs/runs.md), of a run as its store has it. */
+export function stateOf(row) {
+  if (row.running) return "running";
+  if (row.ended === null) return "cut off";
+  if (row.status === "ESPER_OK") return "done";
+  return row.status === "ESPER_E_STOPPED" ? "stopped" : "failed";
 }
 
 export function readConfig(text) {
@@ -202,7 +211,7 @@ function findSeeds(run) {
 function findPhases(run) {
   const phases = [];
   const rates = run.epochs.filter((e) => isNumber(e.lr));
-  const top = Math.max(...rates.map((e) => e.lr));
+  const top = rates.reduce((most, e) => Math.max(most, e.lr), 0);
   let fallFrom = null;
   for (const row of rates) {
     if (row.lr < top * 0.999) fallFrom ??= row.epoch;

@@ -1,6 +1,7 @@
 // What somebody wants to know first: which seed paid, when it came, what it cost, whether it helped, whether all is well.
 import { clear, duration, el, fixed, isNumber, percent, plural, scaled, shortPolicy, signed, whole } from "./dom.js";
-import { stateOf } from "./view-runs.js";
+import { stateOf } from "./model.js";
+import { badge } from "./view-runs.js";
 
 export function answers(desk) {
   const lead = el("p", { class: "lead", id: "lead" });
@@ -23,10 +24,10 @@ function tile({ question, answer, why, kind, id }) {
 }
 
 function leadOf(run) {
-  const state = stateOf({ ...run.run, running: run.run.running });
-  const words = { running: "is running", "broken off": "was broken off", done: "is done", stopped: "was stopped", failed: "failed" };
+  const state = stateOf(run.run);
+  const words = { running: "is running", "cut off": "was cut off (its process was killed)", done: "is done", stopped: "was stopped", failed: "failed" };
   const last = run.epochs.at(-1);
-  return [el("span", { class: "badge b-" + state.replace(" ", "-"), text: state }), ` ${run.run.task ?? "?"}, decided by ${shortPolicy(run.run.policy) ?? "nobody"}: it ${words[state]} after ${plural(last?.epoch ?? 0, "epoch")}`,
+  return [badge(state), ` ${run.run.task ?? "?"}, decided by ${shortPolicy(run.run.policy) ?? "nobody"}: it ${words[state]} after ${plural(last?.epoch ?? 0, "epoch")}`,
     last ? `, with ${percent(isNumber(run.run.acc_test) ? run.run.acc_test : last.acc_valid)} of ${isNumber(run.run.acc_test) ? "the test split" : "validation"} right and ${whole(last.params)} parameters.` : "."];
 }
 
@@ -47,7 +48,7 @@ function whichPaid(run) {
     return { id: "answer-which", question, answer: run.isOver ? "none" : "none yet", why: run.seeds.length > gone ? `${run.seeds.filter((s) => s.stage !== "pruned").map((s) => `${named(s)} is ${s.stage === "training" ? "in training" : s.stage}`).join(", ")}${gone > 0 ? `; ${gone} pruned` : ""}` : gone > 0 ? `${plural(gone, "seed")} came and went again` : run.trials.length > 0 ? `${plural(run.trials.length, "trial")} held, no candidate paid` : "no seed has come" };
   const first = paid[0];
   const evidence = first.fork
-    ? `gain ${signed(first.fork.gain, 4)} nats [${fixed(first.fork.gain - first.fork.reach, 4)}, ${fixed(first.fork.gain + first.fork.reach, 4)}], best of ${first.trial.forks.length - 1} tried`
+    ? `best of ${first.trial.forks.length - 1} tried: its fork's validation loss ended ${fixed(first.fork.gain, 4)} nats below that of the fork without a seed (${fixed(first.fork.gain - first.fork.reach, 4)} to ${fixed(first.fork.gain + first.fork.reach, 4)})`
     : first.worth ? `without it accuracy is ${fixed(first.worth.value, 2)} points lower` : first.reason ?? "";
   const rest = paid.slice(1).map(named).join(", ");
   return { id: "answer-which", question, answer: named(first), kind: first.stage === "fossilized" ? "good" : null,
@@ -60,7 +61,7 @@ function whenCame(run) {
   if (paid.length === 0) return { id: "answer-when", question, answer: "–", why: run.seeds.length > 0 ? `${run.seeds.map((s) => `${named(s)} came at epoch ${s.born}`).slice(0, 3).join(", ")}${run.seeds.length > 3 ? " …" : ""}; none is part of the network` : run.trials.length > 0 ? `trials at epoch ${run.trials.map((t) => t.epoch).join(", ")}` : "no seed has come" };
   const first = paid[0];
   const share = isNumber(first.share) ? `, with ${(100 * first.share).toFixed(0)} % of the run spent` : "";
-  const until = first.end !== null ? `${first.stage} at epoch ${first.end}` : `${first.stage} now`;
+  const until = first.end !== null ? `kept for good at epoch ${first.end}` : `${first.stage} now, not kept for good yet`;
   return { id: "answer-when", question, answer: `epoch ${first.born}`, why: `of ${run.lastEpoch}${share}; ${until}${paid.length > 1 ? `; the others at ${paid.slice(1).map((s) => s.born).join(", ")}` : ""}` };
 }
 
@@ -74,7 +75,7 @@ function whatCost(run) {
   if (isNumber(run.run.flops) && isNumber(run.run.flops_host)) more.push(`${scaled(run.run.flops)} FLOPs a sample, ×${(run.run.flops / run.run.flops_host).toFixed(2)}`);
   if (forks > 0 && spent > 0) more.push(`trials took ${((100 * forks) / spent).toFixed(1)} % of ${scaled(spent)}FLOPs of training`);
   return { id: "answer-cost", question: "What did it cost?", answer: params > 0 ? `${whole(params)} parameters` : "nothing",
-    why: [isNumber(host) && params > 0 ? `on ${whole(host)} of the host, ×${((host + params) / host).toFixed(2)}` : "", ...more].filter(Boolean).join("; ") };
+    why: [isNumber(host) && params > 0 ? `the host has ${whole(host)}: ×${((host + params) / host).toFixed(2)} in all` : "", ...more].filter(Boolean).join("; ") };
 }
 
 function didHelp(run) {
@@ -83,14 +84,15 @@ function didHelp(run) {
   const fixedHost = run.control?.acc_test;
   if (isNumber(grown) && isNumber(fixedHost)) {
     const difference = grown - fixedHost;
-    return { id: "answer-help", question, answer: `${signed(difference)} points`, kind: difference > 0 ? "good" : "bad", why: `test accuracy ${percent(grown)}, the same host without growth ${percent(fixedHost)}` };
+    return { id: "answer-help", question, answer: `${signed(difference)} points`, kind: Math.abs(difference) < 0.005 ? null : difference > 0 ? "good" : "bad",
+      why: `test accuracy ${percent(grown)}, the same host without growth ${percent(fixedHost)}${payers(run).length > 0 ? "; one run of each" : "; no seed is part of the network"}` };
   }
   const mine = run.epochs.at(-1)?.acc_valid;
   const control = run.controlRows.at(-1);
   const first = payers(run)[0];
   if (isNumber(mine) && isNumber(control?.acc_valid))
     return { id: "answer-help", question, answer: `${signed(mine - control.acc_valid)} points so far`, why: `validation accuracy ${percent(mine)}, the static control at its epoch ${control.epoch} ${percent(control.acc_valid)}` };
-  if (first?.fork) return { id: "answer-help", question, answer: `${signed(first.fork.gain, 4)} nats`, kind: first.fork.gain > 0 ? "good" : "bad", why: "of validation loss over the fork that got nothing, in its trial; there is no static control (--static-control) to compare the ends" };
+  if (first?.fork) return { id: "answer-help", question, answer: `${signed(first.fork.gain, 4)} nats`, kind: first.fork.gain > 0 ? "good" : "bad", why: "of validation loss, against the fork that got no seed in its trial; there is no static control (--static-control) to compare the ends" };
   if (first?.worth) return { id: "answer-help", question, answer: `${signed(first.worth.value)} points`, why: "of accuracy depend on it, which is not what it gained: that takes a trial or a static control" };
   return { id: "answer-help", question, answer: "–", why: "nothing grew, or nothing to compare with" };
 }

@@ -4,7 +4,8 @@ import { Chart, glyph } from "./chart.js";
 import { clear, el, isNumber, scaled, section, short, svg } from "./dom.js";
 import { Run } from "./model.js";
 
-const points = (rows, key) => rows.map((row) => [row.epoch, row[key]]);
+/** Epochs whose rows were lost leave a gap. */
+const points = (rows, key) => rows.flatMap((row, i) => (i > 0 && row.epoch > rows[i - 1].epoch + 1 ? [[row.epoch - 0.5, null], [row.epoch, row[key]]] : [[row.epoch, row[key]]]));
 const accuracy = (y) => (isNumber(y) ? y.toFixed(1) : String(y));
 
 /** The epoch of the run at which it had spent as much: what a control is compared by. Without FLOPs, its own epoch. */
@@ -41,7 +42,7 @@ export function curves(desk) {
     isListed = true;
     const { runs } = await get("api/runs").catch(() => ({ runs: [] }));
     for (const run of runs)
-      if (!run.learns && run.id !== desk.run.id) overlay.append(el("option", { value: run.id, text: run.name }));
+      if (run.kind === "grow" && run.id !== desk.run.id) overlay.append(el("option", { value: run.id, text: run.run }));
   }
   overlay.addEventListener("focus", list);
   overlay.addEventListener("pointerdown", list);

@@ -4,7 +4,7 @@ import { openBrowser, serve } from "./browser.mjs";
 const browser = await openBrowser();
 const server = await serve(process.env.RUNS);
 const pictures = [
-  { name: "runs", hash: "#/", width: 1200, height: 440, scheme: "light" },
+  { name: "runs", hash: "#/", width: 1200, height: 400, scheme: "light" },
   { name: "run", hash: "#/run/fashion-grown", width: 1200, height: 1260, scheme: "light", epoch: 4 },
   { name: "run-dark", hash: "#/run/drill", width: 1200, height: 900, scheme: "dark", at: "svg.health" },
   { name: "trials", hash: "#/run/fashion-grown", width: 1200, height: 620, scheme: "light", at: ".lanes" },

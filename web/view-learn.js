@@ -2,7 +2,8 @@
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { clear, duration, el, fixed, isNumber, percent, plural, scaled, section, signed, svg, table, whole } from "./dom.js";
-import { stateOf } from "./view-runs.js";
+import { stateOf } from "./model.js";
+import { badge, overStatic } from "./view-runs.js";
 
 const HEADS = ["op", "slot", "blueprint", "style", "tempo", "alpha_target", "alpha_speed", "alpha_curve"];
 
@@ -49,14 +50,13 @@ export function showLearning(desk) {
       return known.length > 0 ? known.reduce((a, b) => a + b, 0) / known.length : null;
     };
     const change = (key) => [mean(key, rounds.slice(0, some)), mean(key, rounds.slice(-some))];
-    const state = stateOf(run.run);
     const episodes = rounds.reduce((sum, u) => sum + (u.n_episodes ?? 0), 0);
     const [from, to] = change("return_mean");
     const [accFrom, accTo] = change("acc_mean");
     const [sizeFrom, sizeTo] = change("params_mean");
     const bad = rounds.filter((u) => u.health && u.health !== "fine");
     const skipped = rounds.reduce((sum, u) => sum + (u.n_skipped ?? 0), 0);
-    clear(lead, el("span", { class: "badge b-" + state.replace(" ", "-"), text: state }), ` A policy for ${run.run.task} learned from ${plural(episodes, "episode")} in ${plural(rounds.length, "round")}; it is paid by ${run.run.reward_mode ?? "?"}.`);
+    clear(lead, badge(stateOf(run.run)), ` A policy for ${run.run.task} learned from ${plural(episodes, "episode")} in ${plural(rounds.length, "round")}; it is paid by ${run.run.reward_mode ?? "?"}.`);
     const tile = (question, answer, why, kind) => el("div", { class: "tile" + (kind ? " t-" + kind : "") }, el("dt", { text: question }), el("dd", {}, el("b", { text: answer }), el("span", { class: "why", text: why })));
     clear(tiles,
       tile("Does it earn more?", isNumber(to) ? signed(to - from, 2) : "–", `return ${fixed(from)} in the first ${plural(some, "round")}, ${fixed(to)} in the last`, isNumber(to) && to > from ? "good" : null),
@@ -132,7 +132,7 @@ export function showLearning(desk) {
     clear(used,
       mine.length === 0 ? el("p", { class: "soft" }, "No run here was decided by this policy yet: ", el("code", { text: `esper grow ${run.run.task} --policy ${run.name} --static-control` })) : table(
         [{ name: "Run" }, { name: "Task" }, { name: "Accuracy", n: true }, { name: "Over static", n: true }, { name: "Parameters", n: true }, { name: "Seeds", n: true }],
-        mine.map((r) => [el("a", { href: desk.link.run(r.id), text: r.name }), r.task, percent(isNumber(r.acc_test) ? r.acc_test : r.acc_valid), isNumber(r.acc_control) && isNumber(r.acc_test) ? signed(r.acc_test - r.acc_control) : "–", whole(r.params), `${r.n_kept} of ${r.n_seeds}`]), { label: "Runs that this policy decided" }),
+        mine.map((r) => [el("a", { href: desk.link.run(r.id), text: r.run }), r.task, percent(isNumber(r.acc_test) ? r.acc_test : r.acc_valid), signed(overStatic(r)), whole(r.params), `${r.n_kept} of ${r.n_seeds}`]), { label: "Runs that this policy decided" }),
       greedy.length > 0 ? el("p", { text: `Played to be tested: ${plural(greedy.length, "episode")}, mean test accuracy ${percent(greedy.reduce((s, e) => s + e.acc_test, 0) / greedy.length)}.` }) : null);
   }
 

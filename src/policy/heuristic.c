@@ -468,7 +468,8 @@ static size_t pack(const esper_policy *base, void *memory)
 static esper_status unpack(esper_policy *base, const void *packed, size_t bytes)
 {
     esper_heuristic_memory memory = {0};
-    size_t shorter = offsetof(esper_heuristic_memory, penalties[16]); /* as it was before ESPER_BLUEPRINT_TEXTS was 16 */
+    size_t shorter =
+        offsetof(esper_heuristic_memory, penalties[16]); /* as it was before ESPER_BLUEPRINT_TEXTS was 16 */
 
     if (bytes != sizeof(memory) && bytes != shorter)
         return ESPER_FAIL(ESPER_E_FORMAT, "packed heuristic: %zu bytes, expected %zu", bytes, sizeof(memory));

@@ -21,10 +21,11 @@
 
 enum {
     INDEX_ID = 0x45737049, /* "EspI" */
-    INDEX_VERSION = 1,
+    INDEX_VERSION = 2,
     PATIENCE_MS = 5000,  /* for another process that brings it up to date */
-    DEEPEST = 1,         /* runs of a comparison lie in its directory */
+    DEEPEST = 3,         /* directories between the root and a run */
     STORES_AT_ONCE = 64, /* in a transaction */
+    MOST_LOCKS = 4096,
 };
 
 static const struct {
@@ -54,13 +55,14 @@ const char *esper_index_column_meaning(esper_index_column column)
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static const char schema[] = "CREATE TABLE runs (stamp TEXT, ended REAL, "
+static const char schema[] = "CREATE TABLE runs (id TEXT, stamp TEXT, ended REAL, changed REAL, points TEXT, "
 #define X(kind, name, meaning) #name " " #kind ", "
     ESPER_INDEX_COLUMN_LIST(X)
 #undef X
         "PRIMARY KEY (run)) WITHOUT ROWID;"
         "CREATE TABLE seeds (run TEXT, seed INT, slot TEXT, blueprint TEXT, params INT, stage TEXT, germinated_epoch INT, "
         "fossilized_epoch INT, pruned_epoch INT, gain REAL, dependence REAL, PRIMARY KEY (run, seed)) WITHOUT ROWID;"
+        "CREATE INDEX runs_by_id ON runs (id);"
         "CREATE TABLE trials (run TEXT, number INT, epoch INT, slot TEXT, blueprint TEXT, gain REAL, error REAL, flops REAL, "
         "PRIMARY KEY (run, number)) WITHOUT ROWID;";
 
@@ -127,6 +129,14 @@ static esper_status replace(esper_index *index, const char *path)
     return open_database(index, path);
 }
 
+static bool holds(const char *dir, const char *file)
+{
+    char path[ESPER_PATH_CHARS];
+    struct stat info;
+
+    return esper_run_path(dir, file, path) == ESPER_OK && lstat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 esper_status esper_index_open(const char *root, esper_index **index_out)
 {
     esper_index *index = esper_mem_alloc(sizeof(*index));
@@ -139,8 +149,9 @@ esper_status esper_index_open(const char *root, esper_index **index_out)
     *index = (esper_index){.db = NULL};
     status = esper_run_path(root, ESPER_INDEX_FILE, path);
     snprintf(index->root, sizeof(index->root), "%s", root);
-    if (status == ESPER_OK && stat(root, &info) != 0) /* no runs yet: none are made for a look */
-        status = open_database(index, ":memory:");
+    if (status == ESPER_OK && (stat(root, &info) != 0 || holds(root, ESPER_RUN_STORE) || holds(root, ESPER_RUN_EVENTS)))
+        status =
+            open_database(index, ":memory:"); /* nothing is made for a look where no runs are yet, nor within a run */
     else if (status == ESPER_OK) {
         status = open_database(index, path);
         if (status == ESPER_E_FORMAT)
@@ -190,14 +201,6 @@ static void add_stamp(const char *dir, const char *file, char stamp[INDEX_STAMP_
     }
 }
 
-static bool holds(const char *dir, const char *file)
-{
-    char path[ESPER_PATH_CHARS];
-    struct stat info;
-
-    return esper_run_path(dir, file, path) == ESPER_OK && lstat(path, &info) == 0 && S_ISREG(info.st_mode);
-}
-
 /* A number that is asked for, of a run: a stamp that is the same, which is 1. */
 static esper_status is_known(esper_index *index, const char *run, const char *stamp, bool *known_out)
 {
@@ -242,28 +245,36 @@ static esper_status take_run(esper_index *index, const char *run, const char *di
     return esper_index_read_run(index, run, dir, stamp, has_store);
 }
 
-static esper_status walk_dir(esper_index *index, const char *dir, const char *prefix, int depth)
+static bool is_dir(const char *path)
 {
-    DIR *handle = opendir(dir);
+    struct stat info;
+
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A run is what holds a store or events; nothing below it is another one. */
+static esper_status walk_dir(esper_index *index, const char *dir, const char *run, int depth)
+{
+    bool has_store = holds(dir, ESPER_RUN_STORE), is_root = run[0] == '\0';
     const struct dirent *entry;
     esper_status status = ESPER_OK;
+    DIR *handle;
 
-    if (handle == NULL)
-        return errno == ENOENT ? ESPER_OK : esper_file_fail("cannot be listed", dir);
+    if (has_store || holds(dir, ESPER_RUN_EVENTS))
+        return take_run(index, is_root ? "." : run, dir, has_store);
+    if (depth > DEEPEST)
+        return ESPER_OK;
+    handle = opendir(dir);
+    if (handle == NULL) /* one below that is not ours to read is none of our runs */
+        return !is_root || errno == ENOENT ? ESPER_OK : esper_file_fail("cannot be listed", dir);
     while (status == ESPER_OK && (entry = readdir(handle)) != NULL) {
-        char path[ESPER_PATH_CHARS], run[ESPER_PATH_CHARS];
-        bool has_store;
+        char path[ESPER_PATH_CHARS], name[ESPER_PATH_CHARS];
 
-        if (entry->d_name[0] == '.' || esper_run_path(dir, entry->d_name, path) != ESPER_OK ||
-            snprintf(run, sizeof(run), "%s%s", prefix, entry->d_name) >= (int)sizeof(run) - 1)
+        if (entry->d_name[0] == '.' || (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN) ||
+            esper_run_path(dir, entry->d_name, path) != ESPER_OK || !is_dir(path) ||
+            snprintf(name, sizeof(name), "%s%s%s", run, is_root ? "" : "/", entry->d_name) >= (int)sizeof(name))
             continue;
-        has_store = holds(path, ESPER_RUN_STORE);
-        if (has_store || holds(path, ESPER_RUN_EVENTS)) {
-            status = take_run(index, run, path, has_store);
-        } else if (depth > 0 && holds(path, ESPER_RUN_COMPARISON)) {
-            strcat(run, "/"); /* which fits: see above */
-            status = walk_dir(index, path, run, depth - 1);
-        }
+        status = walk_dir(index, path, name, depth + 1);
     }
     closedir(handle);
     return status;
@@ -271,29 +282,43 @@ static esper_status walk_dir(esper_index *index, const char *dir, const char *pr
 
 /* ------------------------------------------------------------------------------------------------ who is at work */
 
-/* A run holds a lock on its directory, and the system lists who holds which. Asking for the lock ourselves could keep a run that
- * begins just then from it. */
+/* A run holds a lock on its directory, and the system lists who holds which: "5: FLOCK  ADVISORY  WRITE 4711 fe:00:1835010 0 EOF".
+ * Asking for the lock ourselves could keep a run that begins just then from it. File systems that are layered have another device
+ * number in that list; the number of the inode decides, among directories of runs. */
+static int read_locks(ino_t locks[MOST_LOCKS])
+{
+    FILE *file = fopen("/proc/locks", "re");
+    char line[256];
+    int n = 0;
+
+    while (file != NULL && n < MOST_LOCKS && fgets(line, sizeof(line), file) != NULL) {
+        unsigned long long inode;
+
+        if (sscanf(line, "%*d: FLOCK %*s WRITE %*d %*x:%*x:%llu", &inode) == 1)
+            locks[n++] = (ino_t)inode;
+    }
+    if (file != NULL)
+        fclose(file);
+    return n;
+}
+
+static bool is_locked(const ino_t *locks, int n, const char *dir)
+{
+    struct stat info;
+
+    if (stat(dir, &info) != 0)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (locks[i] == info.st_ino)
+            return true;
+    return false;
+}
+
 bool esper_index_is_running(const char *run_dir)
 {
-    FILE *locks = fopen("/proc/locks", "re");
-    struct stat info;
-    char line[256];
-    bool found = false;
+    ino_t locks[MOST_LOCKS];
 
-    if (locks == NULL || stat(run_dir, &info) != 0) {
-        if (locks != NULL)
-            fclose(locks);
-        return false;
-    }
-    while (!found && fgets(line, sizeof(line), locks) != NULL) {
-        unsigned long long inode;
-        char what[16];
-
-        found = sscanf(line, "%*s %15s %*s %*s %*s %*x:%*x:%llu", what, &inode) == 2 && strcmp(what, "FLOCK") == 0 &&
-                inode == (unsigned long long)info.st_ino;
-    }
-    fclose(locks);
-    return found;
+    return is_locked(locks, read_locks(locks), run_dir);
 }
 
 /* Of runs that have not ended: whether they run. */
@@ -301,7 +326,8 @@ static esper_status settle_states(esper_index *index)
 {
     sqlite3_stmt *open = NULL, *set = NULL;
     char dir[2 * ESPER_PATH_CHARS];
-    int code;
+    ino_t locks[MOST_LOCKS];
+    int code, n_locks = read_locks(locks);
 
     ESPER_STORE_SQL(index->db, index->path,
                     sqlite3_prepare_v2(index->db, "SELECT run, state FROM runs WHERE state IN ('running', 'cut off')",
@@ -311,10 +337,11 @@ static esper_status settle_states(esper_index *index)
         const char *run = (const char *)sqlite3_column_text(open, 0), *state;
 
         snprintf(dir, sizeof(dir), "%s/%s", index->root, run);
-        state = esper_index_is_running(dir) ? "running" : "cut off";
+        state = is_locked(locks, n_locks, dir) ? "running" : "cut off";
         code = SQLITE_OK;
         if (strcmp((const char *)sqlite3_column_text(open, 1), state) == 0)
             continue;
+        index->news.any = true;
         sqlite3_bind_text(set, 1, state, -1, SQLITE_STATIC);
         sqlite3_bind_text(set, 2, run, -1, SQLITE_TRANSIENT);
         code = sqlite3_step(set) == SQLITE_DONE ? SQLITE_OK : sqlite3_errcode(index->db);
@@ -329,7 +356,7 @@ static esper_status settle_states(esper_index *index)
 
 static esper_status refresh(esper_index *index)
 {
-    int64_t n_gone = 0;
+    int64_t n_gone = 0, version = index->known_version;
 
     ESPER_TRY(
         execute(index, "CREATE TEMP TABLE IF NOT EXISTS seen (run TEXT PRIMARY KEY) WITHOUT ROWID; DELETE FROM seen"));
@@ -339,7 +366,8 @@ static esper_status refresh(esper_index *index)
     ESPER_STORE_SQL(index->db, index->path,
                     sqlite3_prepare_v2(index->db, "INSERT OR IGNORE INTO seen VALUES (?)", -1, &index->see, NULL));
     ESPER_TRY(execute(index, "BEGIN IMMEDIATE")); /* whoever comes second finds it done */
-    ESPER_TRY(walk_dir(index, index->root, "", DEEPEST));
+    ESPER_TRY(esper_store_sql_ask(index->db, index->path, "PRAGMA data_version", NULL, &version));
+    ESPER_TRY(walk_dir(index, index->root, "", 0));
     ESPER_TRY(esper_store_sql_ask(index->db, index->path,
                                   "SELECT count(*) FROM runs WHERE run NOT IN (SELECT run FROM seen)", NULL, &n_gone));
     index->news.n_gone = (int)n_gone;
@@ -348,7 +376,10 @@ static esper_status refresh(esper_index *index)
                                  "DELETE FROM trials WHERE run NOT IN (SELECT run FROM seen); "
                                  "DELETE FROM runs WHERE run NOT IN (SELECT run FROM seen)"));
     ESPER_TRY(settle_states(index));
-    return execute(index, "COMMIT");
+    ESPER_TRY(execute(index, "COMMIT"));
+    index->news.any |= index->news.n_read > 0 || n_gone > 0 || version != index->known_version;
+    index->known_version = version;
+    return ESPER_OK;
 }
 
 static esper_status try_refresh(esper_index *index)
@@ -381,6 +412,24 @@ esper_status esper_index_refresh(esper_index *index, esper_index_news *news_out)
 }
 
 /* ------------------------------------------------------------------------------------------------ asking */
+
+esper_status esper_index_find(esper_index *index, const char *id, char run_out[ESPER_PATH_CHARS])
+{
+    sqlite3_stmt *statement = NULL;
+    int code = sqlite3_prepare_v2(index->db, "SELECT run FROM runs WHERE id = ?", -1, &statement, NULL);
+
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    if (code == SQLITE_ROW)
+        snprintf(run_out, ESPER_PATH_CHARS, "%s", (const char *)sqlite3_column_text(statement, 0));
+    sqlite3_finalize(statement);
+    if (code == SQLITE_ROW)
+        return ESPER_OK;
+    return code == SQLITE_DONE ? ESPER_FAIL(ESPER_E_NOTFOUND, "there is no such run")
+                               : esper_store_sql_fail(index->db, code, index->path);
+}
 
 static int find_column(const char *name, size_t chars)
 {

@@ -5,7 +5,10 @@
  *
  * It is a cache: nothing is in it alone, and one that is damaged or of another version is made anew. Runs know nothing of it.
  * Bringing it up to date reads the stores that have changed since; a writer is never locked out, and does not wait. Several
- * processes may do it at a time. Where the folder cannot be written to, the index is in memory.
+ * processes may do it at a time. Where the folder cannot be written to, or is itself a run, the index is in memory.
+ *
+ * A walk over the folder follows no link and goes a few directories deep: comparisons keep their runs one below, and somebody may
+ * keep comparisons in a folder of their own. What is asked for by name is compared with what the walk found.
  *
  * An index belongs to one thread. */
 #ifndef ESPER_RUN_INDEX_H
@@ -58,9 +61,14 @@ typedef enum esper_index_column {
         ESPER_INDEX_N_COLUMNS
 } esper_index_column;
 
+/* Besides, for pages and SQL: `id`, how a page calls a run: its name, where that is plain, else "~" and its hash; `ended` and
+ * `changed`, wall clock at its end and at its last epoch or round; `points`, how it went: at most 40 numbers with commas between
+ * them, accuracy of validation over epochs, or return over rounds, of those that stand. */
+enum { ESPER_INDEX_ID_CHARS = 512 };
+
 typedef struct esper_index esper_index;
 
-/* Opens the index of the runs below `root` ("runs"), making it where there is none. */
+/* Opens the index of the runs below `root` ("runs"), making it where there is none. A root that is a run has it as ".". */
 esper_status esper_index_open(const char *root, esper_index **index_out);
 void esper_index_close(esper_index *index); /* NULL is fine */
 
@@ -68,11 +76,15 @@ typedef struct esper_index_news {
     int n_runs;       /* there are */
     int n_read;       /* of them, new or changed */
     int n_gone;       /* that were there the last time */
-    int n_unreadable; /* stores that could not be read: they have a row that says why */
+    int n_unreadable; /* of those read, stores that could not be: they have a row that says why */
+    bool any;         /* a row is not what it was the last time, whoever brought it up to date */
 } esper_index_news;
 
 /* Brings it up to date. news_out may be NULL. */
 esper_status esper_index_refresh(esper_index *index, esper_index_news *news_out);
+
+/* The name of the run of that id. E_NOTFOUND: there is none, as far as the index knows. */
+esper_status esper_index_find(esper_index *index, const char *id, char run_out[ESPER_PATH_CHARS]);
 
 /* Which runs. filter: conditions with commas between them, all of which hold, such as "task=fashion,acc_test>=90,tag=good"; the
  * signs are = != < <= > >= and ~ (contains); `tag` is one of the tags. sort: a column; numbers begin with the largest, texts with

@@ -12,6 +12,7 @@ struct esper_index {
     sqlite3 *db;
     char root[ESPER_PATH_CHARS];
     char path[ESPER_PATH_CHARS]; /* of the database */
+    int64_t known_version;       /* of the database, as SQLite counts what others write into it */
     sqlite3_stmt *find, *see;    /* while it is brought up to date */
     esper_index_news news;
 };

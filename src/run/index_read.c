@@ -1,11 +1,13 @@
 /* One run for the index: from its store, or from its events where it keeps none. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -13,7 +15,7 @@
 #include "run/index_internal.h"
 #include "telemetry/store_sql.h"
 
-/* In the order of the columns from `kind` on; then `ended`. The first run of a store is the one that the others belong to. What is
+/* In the order of the columns from `kind` on; then `ended` and `changed`. The first run of a store is the one that the others belong to. What is
  * asked for here has been there since the first release. */
 static const char run_sql[] =
     "WITH r AS (SELECT * FROM runs ORDER BY id LIMIT 1), "
@@ -34,11 +36,16 @@ static const char run_sql[] =
     "0, 0, 0, "
     "(SELECT count(*) FROM rollbacks WHERE run = r.id), "
     "coalesce(r.total_reward, (SELECT return_mean FROM u)), (SELECT acc_test FROM c), (SELECT params FROM c), "
-    "r.kernels, r.build, NULL, r.ended FROM r";
+    "r.kernels, r.build, NULL, r.ended, coalesce((SELECT time FROM e), (SELECT time FROM u), r.began) FROM r";
 
 /* The rest takes SQLite longer to understand than to answer, and most stores have nothing there. */
 static const char any_seeds_sql[] = "SELECT EXISTS (SELECT 1 FROM germinations)";
 static const char any_trials_sql[] = "SELECT EXISTS (SELECT 1 FROM decisions WHERE source = 'trial')";
+
+/* How it went: of a learner by round, of others by epoch. */
+static const char points_sql[] = "SELECT return_mean FROM updates WHERE run = (SELECT min(id) FROM runs) UNION ALL "
+                                 "SELECT acc_valid FROM epochs_standing WHERE run = (SELECT min(id) FROM runs) "
+                                 "AND NOT EXISTS (SELECT 1 FROM updates WHERE run = (SELECT min(id) FROM runs))";
 
 /* Seeds are counted where they have been copied to. */
 static const char count_sql[] =
@@ -60,13 +67,16 @@ static const char trials_sql[] =
 
 /* ------------------------------------------------------------------------------------------------ rows */
 
-static esper_status execute_of(esper_index *index, const char *sql, const char *run)
+/* Of a run, ?1; with a text as ?2, or NULL. */
+static esper_status execute_of(esper_index *index, const char *sql, const char *run, const char *text)
 {
     sqlite3_stmt *statement = NULL;
     int code = sqlite3_prepare_v2(index->db, sql, -1, &statement, NULL);
 
     if (code == SQLITE_OK)
         code = sqlite3_bind_text(statement, 1, run, -1, SQLITE_STATIC);
+    if (code == SQLITE_OK && text != NULL)
+        code = sqlite3_bind_text(statement, 2, text, -1, SQLITE_STATIC);
     if (code == SQLITE_OK)
         code = sqlite3_step(statement);
     sqlite3_finalize(statement);
@@ -110,16 +120,24 @@ static esper_status copy_rows(esper_index *index, sqlite3 *store, const char *ru
     return code == SQLITE_OK ? ESPER_OK : esper_store_sql_fail(index->db, code, index->path);
 }
 
-/* "INSERT INTO runs (run, stamp, kind, ..., problem, ended) VALUES (?, ?, ...)". */
+static bool is_plain(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/");
+
+    return name[0] != '\0' && name[n] == '\0' && n < ESPER_INDEX_ID_CHARS;
+}
+
+/* "INSERT INTO runs (run, stamp, id, kind, ..., problem, ended, changed) VALUES (?, ?, ...)". */
 static esper_status prepare_run(esper_index *index, const char *run, const char *stamp, sqlite3_stmt **out)
 {
     esper_store_text sql = {.used = 0};
+    char hash[32];
     int code;
 
-    esper_store_text_add(&sql, "INSERT INTO runs (run, stamp");
+    esper_store_text_add(&sql, "INSERT INTO runs (run, stamp, id");
     for (int i = ESPER_INDEX_kind; i < ESPER_INDEX_N_COLUMNS; i++)
         esper_store_text_add(&sql, ", %s", esper_index_column_name((esper_index_column)i));
-    esper_store_text_add(&sql, ", ended) VALUES (?, ?, ?");
+    esper_store_text_add(&sql, ", ended, changed) VALUES (?, ?, ?, ?, ?");
     for (int i = ESPER_INDEX_kind; i < ESPER_INDEX_N_COLUMNS; i++)
         esper_store_text_add(&sql, ", ?");
     esper_store_text_add(&sql, ")");
@@ -128,13 +146,16 @@ static esper_status prepare_run(esper_index *index, const char *run, const char 
         code = sqlite3_bind_text(*out, 1, run, -1, SQLITE_STATIC);
     if (code == SQLITE_OK)
         code = sqlite3_bind_text(*out, 2, stamp, -1, SQLITE_STATIC);
+    snprintf(hash, sizeof(hash), "~%016" PRIx64, (uint64_t)XXH3_64bits(run, strlen(run)));
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_text(*out, 3, is_plain(run) ? run : hash, -1, SQLITE_TRANSIENT);
     return code == SQLITE_OK ? ESPER_OK : esper_store_sql_fail(index->db, code, index->path);
 }
 
 /* Where a column is bound in that statement. */
 static int place_of(esper_index_column column)
 {
-    return (int)column - ESPER_INDEX_kind + 3;
+    return (int)column - ESPER_INDEX_kind + 4;
 }
 
 static esper_status step(esper_index *index, sqlite3_stmt *insert)
@@ -193,6 +214,49 @@ static esper_status copy_run(esper_index *index, sqlite3 *store, const char *tag
     return status;
 }
 
+/* A few of the numbers that a query finds, from the first to the last. What is not a number has been measured and lost: it is
+ * left out. */
+static int sample(sqlite3_stmt *query, esper_page *points)
+{
+    enum { MOST_POINTS = 40 };
+    int64_t n = 0, n_shown, next = 0;
+    int code;
+
+    while ((code = sqlite3_step(query)) == SQLITE_ROW)
+        n++;
+    if (code != SQLITE_DONE)
+        return code;
+    sqlite3_reset(query);
+    n_shown = n < MOST_POINTS ? n : MOST_POINTS;
+    for (int64_t i = 0; (code = sqlite3_step(query)) == SQLITE_ROW; i++) {
+        if (i != (n_shown > 1 ? next * (n - 1) / (n_shown - 1) : 0))
+            continue;
+        next++;
+        if (sqlite3_column_type(query, 0) == SQLITE_FLOAT)
+            esper_page_print(points, "%s%.5g", points->used > 0 ? "," : "", sqlite3_column_double(query, 0));
+    }
+    return code;
+}
+
+/* How the run went, into its row. */
+static esper_status put_points(esper_index *index, sqlite3 *store, const char *run, int *store_code_out)
+{
+    sqlite3_stmt *query = NULL;
+    esper_page points = {0};
+    esper_status status;
+    int code = sqlite3_prepare_v2(store, points_sql, -1, &query, NULL);
+
+    if (code == SQLITE_OK)
+        code = sample(query, &points);
+    sqlite3_finalize(query);
+    *store_code_out = code == SQLITE_DONE ? SQLITE_OK : code;
+    status = points.status;
+    if (status == ESPER_OK && points.used > 0)
+        status = execute_of(index, "UPDATE runs SET points = ?2 WHERE run = ?1", run, points.text);
+    esper_page_fini(&points);
+    return status;
+}
+
 /* E_FORMAT and the like: the store cannot be read, and why is the last error; has_row_out: its run has a row nevertheless. */
 static esper_status read_store(esper_index *index, const char *run, const char *dir, const char *tags,
                                sqlite3_stmt *insert, bool *readable_out, int *n_out)
@@ -212,6 +276,8 @@ static esper_status read_store(esper_index *index, const char *run, const char *
     if (!*readable_out)
         return ESPER_OK;
     status = copy_run(index, store, tags, insert, n_out, &code);
+    if (status == ESPER_OK && code == SQLITE_OK && *n_out > 0)
+        status = put_points(index, store, run, &code);
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]) && status == ESPER_OK && code == SQLITE_OK; i++) {
         int64_t any = 1;
 
@@ -219,7 +285,7 @@ static esper_status read_store(esper_index *index, const char *run, const char *
         if (any != 0)
             status = copy_rows(index, store, run, tables[i].query, tables[i].insert, &code);
         if (any != 0 && i == 0 && status == ESPER_OK)
-            status = execute_of(index, count_sql, run);
+            status = execute_of(index, count_sql, run, NULL);
     }
     if (code != SQLITE_OK) {
         (void)esper_store_sql_fail(store, code, path); /* which is the last error now */
@@ -331,9 +397,9 @@ static esper_status read_events(const char *dir, const char *tags, sqlite3_stmt 
 
 static esper_status remove_rows(esper_index *index, const char *run)
 {
-    ESPER_TRY(execute_of(index, "DELETE FROM runs WHERE run = ?", run));
-    ESPER_TRY(execute_of(index, "DELETE FROM seeds WHERE run = ?", run));
-    return execute_of(index, "DELETE FROM trials WHERE run = ?", run);
+    ESPER_TRY(execute_of(index, "DELETE FROM runs WHERE run = ?", run, NULL));
+    ESPER_TRY(execute_of(index, "DELETE FROM seeds WHERE run = ?", run, NULL));
+    return execute_of(index, "DELETE FROM trials WHERE run = ?", run, NULL);
 }
 
 /* A row that says no more than that there is a run, and why. */

@@ -258,8 +258,11 @@ void run_base_open_store(run_base *self, const esper_fact *start, const esper_ru
 void run_base_close_store(run_base *self, const esper_fact *end)
 {
     esper_store_run row = esper_store_run_from(end);
+    char before[512]; /* what ended the run is still to be told */
 
-    if (self->store != NULL && esper_store_end(self->store, &row) != ESPER_OK)
-        esper_log_warn(self->asked.log, "the store does not know how the %s ended: %s", word_of(self),
-                       esper_last_error());
+    snprintf(before, sizeof(before), "%s", esper_last_error());
+    if (self->store == NULL || esper_store_end(self->store, &row) == ESPER_OK)
+        return;
+    esper_log_warn(self->asked.log, "the store does not know how the %s ended: %s", word_of(self), esper_last_error());
+    (void)ESPER_FAIL(ESPER_E_IO, "%s", before);
 }

@@ -2,7 +2,6 @@
 #include "serve/answers.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +12,7 @@
 #include "ui/report_data.h"
 
 /* Texts of a row may grow sixfold by escapes. */
-enum { ROW_CHARS = 8 * sizeof(esper_store_record) + 8192, POINTS = 40, GENERATION_BITS = 30 };
+enum { ROW_CHARS = 8 * sizeof(esper_store_record) + 8192, GENERATION_BITS = 30 };
 
 /* ------------------------------------------------------------------------------------------------ sources */
 
@@ -56,17 +55,15 @@ esper_status esper_source_look(esper_source *source, const char *store)
     return ESPER_OK;
 }
 
-esper_status esper_source_open(const char *store, bool glance, esper_source *source_out)
+esper_status esper_source_open(const char *store, esper_source *source_out)
 {
     esper_source source = {.inode = inode_of(store), .mark = {.seq = -1, .seq_control = -1}};
     esper_status status;
 
     if (source.inode < 0)
         return ESPER_FAIL(ESPER_E_NOTFOUND, "%s: is not there", store);
-    ESPER_TRY((glance ? esper_store_reader_glance : esper_store_reader_open)(store, &source.reader));
-    status = glance ? esper_report_find_runs(source.reader, ESPER_REPORT_RUN, &source.run, &source.control,
-                                             &source.has_control)
-                    : esper_source_look(&source, store);
+    ESPER_TRY(esper_store_reader_open(store, &source.reader));
+    status = esper_source_look(&source, store);
     if (status != ESPER_OK) {
         esper_source_close(&source);
         return status;
@@ -186,11 +183,10 @@ static void add_runs(const esper_source *source, bool running, esper_page *page)
 /* ------------------------------------------------------------------------------------------------ rows */
 
 /* Tables that a page shows. Rewards of a learner are hundreds for each round: `esper report` sums them up. */
-static const esper_store_kind shown[] = {ESPER_STORE_EPOCH,     ESPER_STORE_GERMINATION, ESPER_STORE_STAGE,
-                                         ESPER_STORE_SEED_EPOCH, ESPER_STORE_GATE,       ESPER_STORE_CHECK,
-                                         ESPER_STORE_DECISION,  ESPER_STORE_HEALTH,      ESPER_STORE_ROLLBACK,
-                                         ESPER_STORE_ATTRIBUTION, ESPER_STORE_EPISODE,   ESPER_STORE_UPDATE,
-                                         ESPER_STORE_CLASS};
+static const esper_store_kind shown[] = {
+    ESPER_STORE_EPOCH,   ESPER_STORE_GERMINATION, ESPER_STORE_STAGE,  ESPER_STORE_SEED_EPOCH, ESPER_STORE_GATE,
+    ESPER_STORE_CHECK,   ESPER_STORE_DECISION,    ESPER_STORE_HEALTH, ESPER_STORE_ROLLBACK,   ESPER_STORE_ATTRIBUTION,
+    ESPER_STORE_EPISODE, ESPER_STORE_UPDATE,      ESPER_STORE_CLASS};
 
 enum { N_SHOWN = sizeof(shown) / sizeof(shown[0]) };
 
@@ -315,6 +311,7 @@ esper_status esper_answer_news(esper_source *source, const esper_mark *from, boo
         add_runs(source, running, page);
         esper_page_print(page, ",");
     }
+    ESPER_TRY(add_drops(source->reader, source->run.id, page));
     esper_page_print(page, "\"rows\":{");
     for (int i = 0; i < N_SHOWN; i++) {
         esper_page_print(page, "%s\"%s\":", i > 0 ? "," : "", esper_store_table(shown[i]));
@@ -328,143 +325,4 @@ esper_status esper_answer_news(esper_source *source, const esper_mark *from, boo
         esper_page_print(page, "[]");
     esper_page_print(page, "}");
     return page->status;
-}
-
-/* ------------------------------------------------------------------------------------------------ the list */
-
-static void add_number(esper_page *page, const char *name, double value)
-{
-    char text[64];
-    esper_json json;
-
-    esper_json_init(&json, text, sizeof(text));
-    if (value == ESPER_STORE_NO_REAL || isnan(value))
-        esper_json_null(&json);
-    else
-        esper_json_real(&json, value);
-    esper_page_print(page, "\"%s\":%s,", name, text);
-}
-
-static double real_of(int64_t value)
-{
-    return value == ESPER_STORE_NO_INT ? ESPER_STORE_NO_REAL : (double)value;
-}
-
-/* How it went, in few points: accuracy of validation by epoch, or return by round, of those that stand. */
-typedef struct sketch {
-    double *at;
-    int     n, room;
-    double  last, params, flops, time;
-    int64_t epochs;
-    bool    learns;
-} sketch;
-
-static esper_status take_point(void *to, const esper_store_record *record)
-{
-    sketch *all = to;
-
-    if (all->n == all->room) {
-        int room = 2 * all->room + 64;
-        double *larger = esper_mem_grow(all->at, (size_t)room * sizeof(*larger));
-
-        if (larger == NULL)
-            return ESPER_FAIL(ESPER_E_NOMEM, "%d points", room);
-        all->at = larger;
-        all->room = room;
-    }
-    all->at[all->n++] = all->learns ? record->update.return_mean : record->epoch_done.acc_valid;
-    all->last = all->at[all->n - 1];
-    all->epochs = record->epoch;
-    all->time = record->time;
-    all->params = all->learns ? record->update.params_mean : real_of(record->epoch_done.params);
-    all->flops = all->learns ? ESPER_STORE_NO_REAL : real_of(record->epoch_done.flops_train);
-    return ESPER_OK;
-}
-
-static void add_points(const sketch *all, esper_page *page)
-{
-    int n = all->n < POINTS ? all->n : POINTS, n_added = 0;
-
-    esper_page_print(page, "\"points\":[");
-    for (int i = 0; i < n; i++) {
-        double value = all->at[n > 1 ? (int64_t)i * (all->n - 1) / (n - 1) : 0];
-
-        if (isfinite(value) && value != ESPER_STORE_NO_REAL)
-            esper_page_print(page, "%s%.5g", n_added++ > 0 ? "," : "", value);
-    }
-    esper_page_print(page, "],");
-}
-
-typedef struct counts {
-    int n_seeds, n_kept;
-} counts;
-
-/* What stands: that a seed came, and that one was kept, which is for good. */
-static esper_status count_move(void *to, const esper_store_record *record)
-{
-    counts *all = to;
-
-    all->n_seeds += record->kind == ESPER_STORE_GERMINATION;
-    all->n_kept += record->kind == ESPER_STORE_STAGE && strcmp(record->stage.to_stage, "fossilized") == 0;
-    return ESPER_OK;
-}
-
-static esper_status count_seeds(const esper_source *source, counts *all)
-{
-    ESPER_TRY(esper_report_walk(source->reader, ESPER_STORE_GERMINATION, source->run.id, true, count_move, all));
-    return all->n_seeds > 0
-               ? esper_report_walk(source->reader, ESPER_STORE_STAGE, source->run.id, true, count_move, all)
-               : ESPER_OK;
-}
-
-static void add_summary(const esper_source *source, const sketch *curve, const counts *seeds, bool running,
-                        esper_page *page)
-{
-    const esper_store_run *run = &source->run;
-    bool over = is_over(run);
-
-    add_member(page, "task", run->task);
-    add_member(page, "policy", run->policy);
-    add_member(page, "status", run->status);
-    add_number(page, "began", run->began);
-    add_number(page, "ended", run->ended);
-    add_number(page, "changed", curve->n > 0 ? curve->time : run->began);
-    add_number(page, "seconds", run->seconds);
-    add_number(page, "epochs", (double)(curve->n > 0 ? curve->epochs : 0));
-    add_number(page, "acc_valid", curve->learns || curve->n == 0 ? ESPER_STORE_NO_REAL : curve->last);
-    add_number(page, "acc_test", run->acc_test);
-    add_number(page, "acc_control", source->has_control ? source->control.acc_test : ESPER_STORE_NO_REAL);
-    add_number(page, "return", curve->learns && curve->n > 0 ? curve->last : run->total_reward);
-    add_number(page, "params",
-               over && run->params != ESPER_STORE_NO_INT ? (double)run->params
-               : curve->n > 0                            ? curve->params
-                                                         : real_of(run->params_host));
-    add_number(page, "params_host", real_of(run->params_host));
-    add_number(page, "flops_train",
-               over           ? real_of(run->flops_train)
-               : curve->n > 0 ? curve->flops
-                              : ESPER_STORE_NO_REAL);
-    add_number(page, "n_seeds", seeds->n_seeds);
-    add_number(page, "n_kept", seeds->n_kept);
-    add_points(curve, page);
-    esper_page_print(page, "\"learns\":%s,\"running\":%s}", curve->learns ? "true" : "false",
-                     running ? "true" : "false");
-}
-
-esper_status esper_answer_summary(esper_source *source, const char *id, const char *name, bool running,
-                                  esper_page *page)
-{
-    sketch curve = {.learns = strcmp(source->run.policy, ESPER_REPORT_LEARNER) == 0, .last = ESPER_STORE_NO_REAL};
-    counts seeds = {0};
-    esper_status status = esper_report_walk(source->reader, curve.learns ? ESPER_STORE_UPDATE : ESPER_STORE_EPOCH,
-                                            source->run.id, true, take_point, &curve);
-
-    if (status == ESPER_OK && !curve.learns)
-        status = count_seeds(source, &seeds);
-    esper_page_print(page, "{");
-    add_member(page, "id", id);
-    add_member(page, "name", name);
-    add_summary(source, &curve, &seeds, running, page);
-    esper_mem_free(curve.at);
-    return status == ESPER_OK ? page->status : status;
 }

@@ -294,7 +294,7 @@ static esper_status channel_open(esper_live *live, const esper_catalogue_entry *
     one->beat_due = esper_clock_seconds() + BEAT_MS * 1e-3;
     if (entry != NULL) {
         one->entry = *entry;
-        status = esper_source_open(entry->store, false, &one->source);
+        status = esper_source_open(entry->store, &one->source);
         one->is_open = status == ESPER_OK;
     } else {
         status = esper_catalogue_refresh(live->catalogue, &one->version);

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "serve/catalogue.h"
+#include "serve/request.h"
 
 typedef struct esper_live          esper_live;
 typedef struct esper_live_listener esper_live_listener;

@@ -2,7 +2,6 @@
  *
  *     request.h     what is asked for, and by whom       catalogue.h   which runs there are
  *     answers.h     data as JSON                         live.h        what happens from here on
- *     files.h       the page, which is part of the program
  *     server_mhd.c  HTTP by libmicrohttpd                server_none.c its place where that is absent
  *
  * Who is on this machine may ask. From elsewhere it takes a token of 128 bits, made anew each time; the first visit hands it over

@@ -25,11 +25,11 @@
 #include "base/status.h"
 #include "serve/answers.h"
 #include "serve/catalogue.h"
-#include "serve/files.h"
 #include "serve/live.h"
 #include "serve/request.h"
 #include "serve/serve.h"
 #include "ui/drawing.h"
+#include "ui/web_files.h"
 
 enum {
     MOST_CONNECTIONS = 512,
@@ -272,7 +272,7 @@ static enum MHD_Result send_run(esper_server *server, struct MHD_Connection *con
     esper_status status = esper_catalogue_find(server->catalogue, request->run, &entry);
 
     if (status == ESPER_OK)
-        status = esper_source_open(entry.store, false, &source);
+        status = esper_source_open(entry.store, &source);
     if (status != ESPER_OK)
         return send_failure(connection, status);
     status = esper_answer_whole(&source, entry.id, entry.name, entry.running, &page);
@@ -296,7 +296,7 @@ static enum MHD_Result send_drawing(esper_server *server, struct MHD_Connection 
     esper_status status = esper_catalogue_find(server->catalogue, request->run, &entry);
 
     if (status == ESPER_OK)
-        status = esper_source_open(entry.store, false, &source);
+        status = esper_source_open(entry.store, &source);
     if (status != ESPER_OK)
         return send_failure(connection, status);
     status = esper_drawing_read(source.reader, source.run.id, request->epoch >= 0 ? request->epoch : ESPER_DRAWING_LAST,

@@ -47,9 +47,11 @@ struct esper_store {
     int64_t             run;        /* 0: none begun */
     int64_t             next_seq;
     bool                closing, urgent, is_off, told;
+    bool                asked; /* whether a store that is off can be written again */
     bool                late; /* somebody has waited for a commit in vain, and none has come since */
     esper_status        failure; /* that turned it off */
     char                failure_text[512];
+    uint64_t            retry_ns; /* when a store that is off is tried again, by esper_clock_ns; 0 = not */
     uint64_t            n_written, n_dropped[ESPER_STORE_N_KINDS];
 };
 
@@ -102,6 +104,29 @@ static esper_status run_and_finalize(esper_store *store, sqlite3_stmt *statement
     return status;
 }
 
+/* A limit on the size of files ends a process by a signal, unless it is blocked: then a full disk is an answer. The writer's thread
+ * blocks all; the owner's, for as long as it writes itself. */
+static void hold_limit_signal(sigset_t *before)
+{
+    sigset_t limit;
+
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &limit, before);
+}
+
+static void release_limit_signal(const sigset_t *before)
+{
+    const struct timespec at_once = {0};
+    sigset_t limit;
+
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    if (!sigismember(before, SIGXFSZ))
+        sigtimedwait(&limit, NULL, &at_once); /* the answer has been told */
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 /* ------------------------------------------------------------------------------------------------ queue; under lock */
 
 static esper_store_record *place_of(esper_store *store, uint64_t count)
@@ -116,6 +141,16 @@ static bool has_room(const esper_store *store, esper_store_kind kind, int n)
     if (!esper_store_is_kept(kind))
         limit -= limit / 4;
     return store->run != 0 && !store->is_off && store->head - store->tail + (uint64_t)n <= (uint64_t)limit;
+}
+
+/* Has the writer see whether the disk is better, when the time has come. Until it is, records are dropped, and nobody waits. */
+static void ask_again(esper_store *store, bool now)
+{
+    if (store->is_off && store->retry_ns != 0 && (now || esper_clock_ns() >= store->retry_ns)) {
+        store->retry_ns = 0;
+        store->asked = true;
+        pthread_cond_signal(&store->wake);
+    }
 }
 
 /* Copies one record in, or counts it. */
@@ -138,10 +173,12 @@ static int64_t enter(esper_store *store, const esper_store_record *record, bool 
     return place->seq;
 }
 
-/* Takes the description of the failure from the thread that met it. */
+/* Takes the description of the failure from the thread that met it. A disk that is full or fails may be better later; a file that is
+ * damaged will not. */
 static void turn_off(esper_store *store, esper_status failure)
 {
     assert(failure != ESPER_OK);
+    store->retry_ns = failure == ESPER_E_IO ? esper_clock_ns() + (uint64_t)store->options.retry_ms * 1000000u : 0;
     if (!store->is_off) {
         store->is_off = true;
         store->failure = failure;
@@ -193,6 +230,8 @@ static outcome write_batch(esper_store *store, uint64_t first, uint64_t n, esper
     return FAILED;
 }
 
+static esper_status store_drops(esper_store *store);
+
 /* Writes what is there, up to a batch. Called and left with `lock` held. */
 static outcome write_some(esper_store *store)
 {
@@ -205,6 +244,8 @@ static outcome write_some(esper_store *store)
     pthread_mutex_unlock(&store->lock);
     pthread_mutex_lock(&store->db_lock);
     result = write_batch(store, first, n, &failure); /* places from tail on are not written to while they wait */
+    if (result == WRITTEN)
+        (void)store_drops(store); /* so that readers see a gap as one; else it is tried again later */
     pthread_mutex_unlock(&store->db_lock);
     pthread_mutex_lock(&store->lock);
     if (result == WRITTEN) {
@@ -219,12 +260,33 @@ static outcome write_some(esper_store *store)
     return result;
 }
 
+/* Somebody asked whether the disk is better: it is when it takes what must be written first, the counts of what was lost. In this
+ * thread, which a limit on the size of files does not end. Called and left with `lock` held. */
+static void look_again(esper_store *store)
+{
+    esper_status status;
+
+    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_lock(&store->db_lock);
+    sqlite3_busy_timeout(store->db, ATTEMPT_MS);
+    status = store_drops(store);
+    pthread_mutex_unlock(&store->db_lock);
+    pthread_mutex_lock(&store->lock);
+    if (status == ESPER_OK)
+        store->is_off = false;
+    else
+        turn_off(store, status);
+    store->asked = false;
+    pthread_cond_broadcast(&store->settled);
+}
+
 /* Until there is a batch, somebody waits, or the first of few has waited long enough. */
 static void await_work(esper_store *store)
 {
     struct timespec until = after_ms(store->options.batch_ms);
 
-    while (!store->closing && !store->urgent && store->head - store->tail < (uint64_t)store->options.batch_records)
+    while (!store->closing && !store->urgent && !store->asked &&
+           store->head - store->tail < (uint64_t)store->options.batch_records)
         if (pthread_cond_timedwait(&store->wake, &store->lock, &until) == ETIMEDOUT)
             break;
 }
@@ -237,6 +299,8 @@ static void *write_all(void *context)
     pthread_mutex_lock(&store->lock);
     for (;;) {
         await_work(store);
+        if (store->asked)
+            look_again(store);
         if (store->head != store->tail) {
             if (write_some(store) != LOCKED || !store->closing)
                 continue;
@@ -259,8 +323,9 @@ static void *write_all(void *context)
 static esper_store_options with_defaults(const esper_store_options *options)
 {
     esper_store_options result = options != NULL ? *options : (esper_store_options){.queue_records = 0};
-    int *const values[] = {&result.queue_records, &result.batch_records, &result.batch_ms, &result.patience_ms};
-    static const int usual[] = {2048, 256, 250, 5000};
+    int *const values[] = {&result.queue_records, &result.batch_records, &result.batch_ms, &result.patience_ms,
+                           &result.retry_ms};
+    static const int usual[] = {2048, 256, 250, 5000, 5000};
 
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
         if (*values[i] == 0)
@@ -298,7 +363,7 @@ esper_status esper_store_open(const char *path, const esper_store_options *optio
     esper_status status;
 
     if (all.queue_records <= 0 || all.queue_records > 1 << 20 || all.batch_records <= 0 || all.batch_ms <= 0 ||
-        all.patience_ms <= 0)
+        all.patience_ms <= 0 || all.retry_ms <= 0)
         return ESPER_FAIL(ESPER_E_ARG, "%s: a store with a queue of %d records, batches of %d, every %d ms", path,
                           all.queue_records, all.batch_records, all.batch_ms);
     store = esper_mem_alloc(sizeof(*store));
@@ -314,11 +379,10 @@ esper_status esper_store_open(const char *path, const esper_store_options *optio
     return ESPER_OK;
 }
 
-static esper_status store_drops(esper_store *store);
-
 void esper_store_close(esper_store *store)
 {
     char before[512]; /* closing must not hide a failure that somebody is about to read */
+    sigset_t signals;
 
     if (store == NULL)
         return;
@@ -329,12 +393,14 @@ void esper_store_close(esper_store *store)
         pthread_mutex_unlock(&store->lock);
         pthread_join(store->thread, NULL);
         snprintf(before, sizeof(before), "%s", esper_last_error());
-        if (store->run != 0 && store_drops(store) != ESPER_OK) /* the last: there may be room where the disk was full */
-            ESPER_FAIL(ESPER_E_IO, "%s", before);
     }
+    hold_limit_signal(&signals);
+    if (store->has_thread && store->run != 0 && store_drops(store) != ESPER_OK) /* the last: there may be room by now */
+        ESPER_FAIL(ESPER_E_IO, "%s", before);
     for (int kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
         sqlite3_finalize(store->inserts[kind]);
     sqlite3_close(store->db);
+    release_limit_signal(&signals);
     pthread_cond_destroy(&store->settled);
     pthread_cond_destroy(&store->wake);
     pthread_mutex_destroy(&store->db_lock);
@@ -597,6 +663,7 @@ int64_t esper_store_push(esper_store *store, const esper_store_record *record)
     int64_t seq;
 
     pthread_mutex_lock(&store->lock);
+    ask_again(store, false);
     seq = enter(store, record, has_room(store, record->kind, 1), time);
     pthread_mutex_unlock(&store->lock);
     return seq;
@@ -611,6 +678,7 @@ int64_t esper_store_push_gate(esper_store *store, const esper_store_record *gate
 
     assert(gate->kind == ESPER_STORE_GATE && n_checks >= 0 && n_checks <= ESPER_GATE_MAX_CHECKS);
     pthread_mutex_lock(&store->lock);
+    ask_again(store, false);
     room = has_room(store, ESPER_STORE_GATE, 1 + n_checks);
     seq = enter(store, gate, room, time);
     for (int i = 0; i < n_checks; i++) {
@@ -734,17 +802,30 @@ static esper_status update_run(esper_store *store, const esper_store_run *run)
 
 esper_status esper_store_end(esper_store *store, const esper_store_run *run)
 {
+    sigset_t before;
     esper_status status;
 
     if (store->run == 0)
         return ESPER_FAIL(ESPER_E_STATE, "%s: no run has begun that could be ended", store->path);
+    pthread_mutex_lock(&store->lock);
+    ask_again(store, true); /* there may be room where the disk was full, and how it ended is worth a try */
+    while (store->asked)
+        pthread_cond_wait(&store->settled, &store->lock);
+    pthread_mutex_unlock(&store->lock);
     ESPER_TRY(esper_store_flush(store));
     pthread_mutex_lock(&store->db_lock);
+    hold_limit_signal(&before);
     sqlite3_busy_timeout(store->db, store->options.patience_ms);
     status = update_run(store, run);
     if (status == ESPER_OK)
         status = store_drops(store);
+    release_limit_signal(&before);
     pthread_mutex_unlock(&store->db_lock);
+    if (status != ESPER_OK) {
+        pthread_mutex_lock(&store->lock);
+        turn_off(store, status);
+        pthread_mutex_unlock(&store->lock);
+    }
     return status;
 }
 

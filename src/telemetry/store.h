@@ -122,6 +122,7 @@ typedef struct esper_store_options {
     int batch_records; /* 256: more in one transaction are not taken */
     int batch_ms;      /* 250: a record waits no longer, unless the file is locked */
     int patience_ms;   /* 5000: how long flush, end and close wait for a file that somebody else keeps locked */
+    int retry_ms;      /* 5000: a disk that was full or failed is tried again so much later */
 } esper_store_options;
 
 /* Opens or creates the file; NULL options take all defaults. E_FORMAT: the file is damaged. E_UNSUPPORTED: it is sound, and of
@@ -170,7 +171,8 @@ void esper_store_catch_up(esper_store *store);
 /* Flushes, then writes the result columns of `run` and the counts of drops: the run is over. */
 esper_status esper_store_end(esper_store *store, const esper_store_run *run);
 
-/* The failure that turned the store off, told once; ESPER_OK before, and afterwards. NULL is fine. */
+/* The failure that turned the store off, told once; ESPER_OK before, and afterwards. A disk that has room again turns it on again;
+ * what was lost meanwhile is counted. NULL is fine. */
 esper_status esper_store_status(esper_store *store);
 
 typedef struct esper_store_counts {

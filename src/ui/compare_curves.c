@@ -123,8 +123,7 @@ static double value_at(const curve *one, double x)
         k++;
     if (one->n == 1 || one->at[k + 1].x <= one->at[k].x)
         return one->at[k].y;
-    return one->at[k].y +
-           (one->at[k + 1].y - one->at[k].y) * (x - one->at[k].x) / (one->at[k + 1].x - one->at[k].x);
+    return one->at[k].y + (one->at[k + 1].y - one->at[k].y) * (x - one->at[k].x) / (one->at[k + 1].x - one->at[k].x);
 }
 
 /* The mean over seeds, from where all of them have a value to where the first of them ends. */
@@ -164,11 +163,12 @@ static void write_figure(const figure *self, bool by_flops, esper_page *page)
 {
     const esper_compare *compare = self->compare;
 
-    esper_html(page,
-               "<figure>\n<figcaption><b>Validation accuracy while they trained</b>, over %s. Points are epochs of every "
-               "seed, lines the mean over seeds; what lies below the axis at the beginning is left out</figcaption>\n"
-               "<ul class=\"key\">",
-               by_flops ? "the share of the training FLOPs" : "epochs");
+    esper_html(
+        page,
+        "<figure>\n<figcaption><b>Validation accuracy while they trained</b>, over %s. Points are epochs of every "
+        "seed, lines the mean over seeds; what lies below the axis at the beginning is left out</figcaption>\n"
+        "<ul class=\"key\">",
+        by_flops ? "the share of the training FLOPs" : "epochs");
     for (int line = 0; line < compare->n_lines; line++)
         esper_html(page, "<li class=\"c%d\"><span class=\"line\"></span>%s</li>", line % N_COLOURS,
                    compare->lines[line].name);

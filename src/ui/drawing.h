@@ -55,10 +55,8 @@ void esper_drawing_set(esper_drawing *drawing, const char *slot, int stage, doub
 bool esper_drawing_has_seed(const esper_drawing_part *part);
 
 /* An <svg> of class "network", from top to bottom, 520 units wide and responsive; `id` is a word for references inside the page,
- * `title` what it shows. Colours are those of the page's style sheet, and esper_drawing_style is what it needs of CSS besides. */
+ * `title` what it shows. Its looks are in web/palette.css. */
 void esper_drawing_svg(esper_page *page, const esper_drawing *drawing, const char *id, const char *title);
-
-extern const char esper_drawing_style[];
 
 /* {"epoch":12,"params_host":12345,"params_seeds":8512,"guessed":false,"parts":[{"what":"block","name":"blocks.0","params":448,
  * "shape":"16x8x8"},{"what":"slot","name":"r0c0","shape":"16x8x8","stage":"blending","alpha":0.4,"seed":1,"blueprint":

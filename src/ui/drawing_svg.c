@@ -30,17 +30,6 @@ enum {
     NOTE_CHARS = 24,
 };
 
-const char esper_drawing_style[] =
-    ".network text{font-size:13px;fill:var(--ink,#1b1f24)}.network .soft{fill:var(--soft,#59636e)}\n"
-    ".network .stream{stroke:var(--soft,#59636e);stroke-width:2;fill:none}\n"
-    ".network .block{fill:var(--rule,#d8dde3);stroke:var(--soft,#59636e)}\n"
-    ".network .shell{fill:var(--bg,#fff);stroke-width:1.6}.network .aside{stroke-dasharray:4 3}\n"
-    ".network .vacant{fill:var(--bg,#fff);stroke:var(--soft,#59636e);stroke-width:1.4}\n"
-    ".e-germinated{stroke:var(--germinated,#8a939c)}.e-training{stroke:var(--training,#56b4e9)}"
-    ".e-blending{stroke:var(--blending,#e69f00)}.e-holding{stroke:var(--holding,#cc79a7)}"
-    ".e-fossilized{stroke:var(--fossilized,#009e73)}.e-other{stroke:var(--soft,#59636e)}\n"
-    ".network{width:100%;max-width:560px}\n";
-
 /* At most so many characters, an ellipsis for what is more. */
 static const char *shorten(const char *text, int most, char out[4 * (NOTE_CHARS + 1) + 4])
 {

@@ -431,7 +431,7 @@ static void write_page(esper_page *page, const esper_report_data *data)
     else if (strncmp(policy, "learned ", strlen("learned ")) == 0) /* the facts have its hash and file */
         policy = "a learned policy";
     snprintf(title, sizeof(title), "%s%s%s", task, strcmp(policy, "none") != 0 ? ", grown by " : ", policy ", policy);
-    esper_report_begin(page, title, esper_drawing_style);
+    esper_report_begin(page, title, "");
     write_lead(page, data);
     write_state(page, data);
     write_facts(page, data);

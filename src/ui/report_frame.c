@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "ui/report_html.h"
+#include "ui/web_files.h"
 
 enum { MOST_CLASSES = 20 }; /* that are named */
 
@@ -19,7 +20,8 @@ void esper_report_begin(esper_page *page, const char *title, const char *style)
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>%s</title>\n",
         title);
-    esper_page_print(page, "<style>\n%s%s</style>\n", esper_report_style, style);
+    esper_page_print(page, "<style>\n%s%s%s</style>\n", (const char *)esper_web_file_find("palette.css")->bytes,
+                     esper_report_style, style);
     esper_html(page, "</head>\n<body>\n<header>\n<h1>%s</h1>\n", title);
 }
 

@@ -1,14 +1,7 @@
-/* The looks of a report: light and dark, screen and paper. The colours of curves and stages are those of Okabe and Ito,
- * which colour-blind readers can tell apart; nothing is told by colour alone. */
+/* The looks of a report, on screen and paper, behind web/palette.css, which it has in common with the page of `esper serve`. */
 #include "ui/report_sections.h"
 
 const char esper_report_style[] =
-    ":root{--bg:#fff;--panel:#f6f7f9;--ink:#1b1f24;--soft:#59636e;--rule:#d8dde3;--grid:#e6e9ed;"
-    "--grown:#0072b2;--static:#c05000;--good:#00795a;--bad:#b8420f;"
-    "--germinated:#8a939c;--training:#56b4e9;--blending:#e69f00;--holding:#cc79a7;"
-    "--fossilized:#009e73;--pruned:#d55e00}\n"
-    "@media (prefers-color-scheme:dark){:root{--bg:#14171b;--panel:#1d2127;--ink:#e7eaee;--soft:#9aa4af;--rule:#363d46;"
-    "--grid:#2a3038;--grown:#5ab4f0;--static:#f28c3a;--good:#3fc79a;--bad:#f08a5a}}\n"
     "*{box-sizing:border-box}\n"
     "html{color-scheme:light dark;-webkit-text-size-adjust:100%}\n"
     "body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,\"Segoe UI\",Roboto,"
@@ -81,8 +74,6 @@ const char esper_report_style[] =
     ".phase{stroke:none;opacity:.16}.p-hold{fill:none}.p-trial{fill:var(--blending);opacity:.3}"
     ".p-grow{fill:var(--fossilized)}.p-fall{fill:var(--soft)}\n"
     ".key .p-hold{fill:none;stroke:var(--rule);opacity:1}svg text.phase-name{font-size:12px;font-style:italic}\n"
-    ".s-germinated{fill:var(--germinated)}.s-training{fill:var(--training)}.s-blending{fill:var(--blending)}"
-    ".s-holding{fill:var(--holding)}.s-fossilized{fill:var(--fossilized)}.s-other{fill:var(--soft)}\n"
     ".back{opacity:.32}\n"
     ".cut{stroke:var(--pruned);stroke-width:2}\n"
     ".timeline td,.timeline tbody th{padding-top:3px;padding-bottom:3px;vertical-align:middle}\n"

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "base/file.h"
 #include "run/index.h"
@@ -230,7 +231,113 @@ static void rows_of_every_kind(void **state)
     assert_true(access("kinds/a/store.sqlite-shm", F_OK) != 0);
 }
 
+/* ------------------------------------------------------------------------------------------------ where they lie */
+
+/* Runs are found some directories down, under the names that pages call them by; a link leads nowhere. */
+static void runs_below_directories(void **state)
+{
+    static const char odd[] = "deep/<b>\"&\xff";
+    char name[ESPER_PATH_CHARS], id[32];
+    esper_index_news news;
+    esper_index *index;
+    json_t *rows;
+
+    (void)state;
+    make_run("deep", "a", "fashion", 90.0, 0.1);
+    make_run("deep/some/sweeps", "b", "fashion", 91.0, 0.1);
+    make_run("deep/1/2/3/4", "too-deep", "fashion", 91.0, 0.1);
+    make_run("deep/a", "within-a-run", "fashion", 91.0, 0.1);
+    make_run("elsewhere", "secret", "fashion", 92.0, 0.1);
+    make_run("deep", odd + strlen("deep/"), "fashion", 93.0, 0.1);
+    unlink("deep/link");
+    unlink("deep/some/linked");
+    assert_int_equal(symlink("../elsewhere", "deep/link"), 0);
+    assert_int_equal(symlink("../../elsewhere/secret", "deep/some/linked"), 0);
+    index = open_index("deep", &news);
+    assert_int_equal(news.n_runs, 3);
+    assert_int_equal(count(index, "run=some/sweeps/b"), 1);
+    check_good(esper_index_find(index, "some/sweeps/b", name));
+    assert_string_equal(name, "some/sweeps/b");
+    rows = rows_of(index, "acc_test=93", NULL, false);
+    assert_int_equal(json_array_size(rows), 1);
+    json_decref(rows);
+    snprintf(id, sizeof(id), "~%016llx",
+             (unsigned long long)XXH3_64bits(odd + strlen("deep/"), strlen(odd + strlen("deep/"))));
+    check_good(esper_index_find(index, id, name));
+    assert_string_equal(name, odd + strlen("deep/"));
+    check_fails(esper_index_find(index, odd + strlen("deep/"), name), ESPER_E_NOTFOUND, "no such run");
+    check_fails(esper_index_find(index, "link/secret", name), ESPER_E_NOTFOUND, "no such run");
+    check_fails(esper_index_find(index, "../elsewhere/secret", name), ESPER_E_NOTFOUND, "no such run");
+    esper_index_close(index);
+    index = open_index("deep/a", &news); /* a run by itself, in which nothing is made */
+    assert_int_equal(news.n_runs, 1);
+    check_good(esper_index_find(index, ".", name));
+    assert_string_equal(name, ".");
+    esper_index_close(index);
+    assert_true(access("deep/a/index.db", F_OK) != 0);
+}
+
+/* What a page draws of each: few points, the first and the last among them, and of those alone that stand. */
+static void points_of_a_curve(void **state)
+{
+    esper_page page = {0};
+    esper_index_news news;
+    esper_index *index;
+    esper_store *store = begin_run("curves", "long", "fashion");
+    esper_store_record row = esper_store_record_of(ESPER_STORE_ROLLBACK, 500, 5000);
+    int n_points = 1;
+
+    (void)state;
+    for (int64_t i = 1; i <= 600; i++) {
+        push_epoch(store, i, i > 500 ? 99.0 : (double)i / 10.0);
+        if (i % 100 == 0)
+            check_good(esper_store_flush(store));
+    }
+    row.rollback.to_step = 5000;
+    esper_store_push(store, &row);
+    end_run(store, ESPER_OK, 90.0);
+    index = open_index("curves", &news);
+    check_good(esper_index_ask(index, "SELECT points FROM runs", &page));
+    assert_non_null(strstr(page.text, "\"0.1,"));
+    assert_non_null(strstr(page.text, ",50\""));
+    assert_null(strstr(page.text, "99"));
+    for (const char *at = page.text; *at != '\0'; at++)
+        n_points += *at == ',';
+    assert_int_equal(n_points, 40);
+    esper_page_fini(&page);
+    esper_index_close(index);
+}
+
 /* ------------------------------------------------------------------------------------------------ a cache */
+
+/* Who looks again and again is told when anything has changed, even where another process brought it up to date. */
+static void changes_are_told(void **state)
+{
+    esper_index_news news;
+    esper_index *index, *other;
+
+    (void)state;
+    make_run("told", "a", "fashion", 90.0, 0.1);
+    usleep(100000);
+    index = open_index("told", &news);
+    assert_true(news.any);
+    check_good(esper_index_refresh(index, &news));
+    assert_false(news.any);
+    make_run("told", "b", "fashion", 91.0, 0.1);
+    usleep(100000);
+    other = open_index("told", &news);
+    assert_int_equal(news.n_read, 1);
+    check_good(esper_index_refresh(index, &news));
+    assert_true(news.any && news.n_read == 0);
+    assert_int_equal(count(index, NULL), 2);
+    remove_store("told/b/store.sqlite");
+    check_good(esper_index_refresh(index, &news));
+    assert_true(news.any && news.n_gone == 1);
+    check_good(esper_index_refresh(index, &news));
+    assert_false(news.any);
+    esper_index_close(other);
+    esper_index_close(index);
+}
 
 static void only_what_has_changed_is_read(void **state)
 {
@@ -408,7 +515,8 @@ static void *write_epochs(void *context)
     writer *self = context;
 
     for (int i = 1; i <= self->n_epochs; i++) {
-        while (i == self->n_epochs && atomic_load(&n_refreshed) < 2) /* it writes while it is read, however long that takes */
+        while (i == self->n_epochs &&
+               atomic_load(&n_refreshed) < 2) /* it writes while it is read, however long that takes */
             usleep(1000);
         push_epoch(self->store, i, 50.0 + i * 0.01);
         usleep(1000);
@@ -467,9 +575,15 @@ static void runs_that_write_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_every_kind),          cmocka_unit_test(only_what_has_changed_is_read),
-        cmocka_unit_test(it_can_always_be_made_anew),  cmocka_unit_test(filters_and_order),
-        cmocka_unit_test(which_blueprint_gained_most), cmocka_unit_test(runs_that_write_meanwhile),
+        cmocka_unit_test(rows_of_every_kind),
+        cmocka_unit_test(only_what_has_changed_is_read),
+        cmocka_unit_test(it_can_always_be_made_anew),
+        cmocka_unit_test(filters_and_order),
+        cmocka_unit_test(which_blueprint_gained_most),
+        cmocka_unit_test(runs_that_write_meanwhile),
+        cmocka_unit_test(runs_below_directories),
+        cmocka_unit_test(points_of_a_curve),
+        cmocka_unit_test(changes_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

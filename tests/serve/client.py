@@ -128,13 +128,14 @@ def check_slow(port):
 
 def check_data(port):
     listed = json.loads(ask(port, "/api/runs")[2])
-    by_name = {run["name"]: run for run in listed["runs"]}
+    by_name = {run["run"]: run for run in listed["runs"] if run["state"] != "unreadable"}
     check("runs", sorted(by_name), sorted(json.loads(os.environ["NAMES"])))
     odd = next(run for name, run in by_name.items() if "<script>" in name)
+    check("points of a curve", len(by_name["plain"]["points"].split(",")), by_name["plain"]["epochs"])
     check("an odd name has a plain id", odd["id"][0] == "~" and odd["id"][1:].isalnum(), True)
-    check("an odd run is read by its id", json.loads(ask(port, "/api/run?run=" + odd["id"].replace("~", "%7E"))[2])["name"], odd["name"])
+    check("an odd run is read by its id", json.loads(ask(port, "/api/run?run=" + odd["id"].replace("~", "%7E"))[2])["name"], odd["run"])
     check("a link is not listed", "linked" in by_name, False)
-    check("a damaged store is listed with the reason", [u["name"] for u in listed["unread"]], ["damaged"])
+    check("a damaged store is listed with the reason", [(u["run"], bool(u["problem"])) for u in listed["runs"] if u["state"] == "unreadable"], [("damaged", True)])
     whole = json.loads(ask(port, "/api/run?run=plain")[2])
     epochs = whole["tables"]["epochs"]
     check("epochs", len(epochs["rows"]), whole["run"]["epochs"])

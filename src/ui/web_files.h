@@ -1,13 +1,13 @@
-/* Internal. The files of web/, as part of the program. */
-#ifndef ESPER_SERVE_FILES_H
-#define ESPER_SERVE_FILES_H
+/* Internal. The files of web/, as part of the program: the page of `esper serve`, and colours that reports share with it. */
+#ifndef ESPER_UI_WEB_FILES_H
+#define ESPER_UI_WEB_FILES_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct esper_web_file {
     const char    *name; /* "app.js" */
-    const uint8_t *bytes;
+    const uint8_t *bytes; /* a zero follows them */
     size_t         n_bytes;
 } esper_web_file;
 

@@ -1,5 +1,5 @@
 /* The files of web/. The build makes their bytes (cmake/WebFiles.cmake). */
-#include "serve/files.h"
+#include "ui/web_files.h"
 
 #include <inttypes.h>
 #include <pthread.h>
