@@ -443,9 +443,6 @@ static esper_status sample_text(const request *asked, esper_network *network)
 
 static esper_status predict_text(const request *asked, esper_network *network)
 {
-    if (asked->split >= 0)
-        return ESPER_FAIL(ESPER_E_CONFIG,
-                          "--split is for networks that tell classes apart; `esper eval` has the loss of a text's");
     if (asked->n_tokens == 0 && asked->n_words == 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "which files are to be foretold? Or --sample N, for a text of N tokens");
     for (int i = 0; i < asked->n_words; i++)
@@ -462,6 +459,9 @@ static esper_status open_network(const request *asked, const esper_checkpoint *c
     static const char *const own[] = {"threads", "backend", "data", "cache", NULL};
 
     config.max_steps = 0;
+    if (asked->split >= 0 && esper_source_kind(checkpoint->task->source) == ESPER_DATASET_TOKENS)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--split is for networks that tell classes apart; `esper eval` has the loss of a text's");
     ESPER_TRY(esper_settings_check(asked->config, &config, &use, asked->log));
     ESPER_TRY(esper_config_lay_over(&config, asked->config, own));
     config.batch = BATCH;

@@ -590,6 +590,11 @@ void esper_csv_fini(esper_csv *csv)
     *csv = (esper_csv){0};
 }
 
+bool esper_csv_missing(const char *from, const char *to)
+{
+    return is_missing(&(cell){from, to});
+}
+
 esper_status esper_csv_walk(const char *name, const char *bytes, size_t n, esper_csv_visit visit, void *context)
 {
     scratch copy = {0};

@@ -53,6 +53,9 @@ typedef struct esper_csv {
 esper_status esper_csv_read(const char *name, const char *bytes, size_t n, const char *target, esper_csv *csv);
 void         esper_csv_fini(esper_csv *csv);
 
+/* Whether a cell's text means that nothing is there. */
+bool esper_csv_missing(const char *from, const char *to);
+
 /* The same bytes cell by cell, the first line among them; lines that are not as long as it are refused. A cell's text holds until the
  * next. */
 typedef struct esper_csv_cell {

@@ -309,7 +309,7 @@ static esper_status end_first_line(table *self, const esper_csv_cell *last)
         esper_csv_cell cell = {.line = last->line, .column = i, .from = self->first[i]};
 
         cell.to = cell.from + strlen(cell.from);
-        cell.missing = cell.to == cell.from;
+        cell.missing = esper_csv_missing(cell.from, cell.to);
         ESPER_TRY(take_cell(self, &cell));
     }
     return ESPER_OK;
