@@ -419,7 +419,7 @@ static void drop_weights(esper_infer *infer)
     }
 }
 
-/* Tables that two operations read, such as the embedding that is also the head, are kept once. */
+/* A table that an embedding and another operation read, the head, is kept once. */
 static void share_weights(esper_infer *infer)
 {
     for (int a = 0; a < infer->n_ops; a++)
@@ -427,7 +427,8 @@ static void share_weights(esper_infer *infer)
             int wa = infer->ops[a].w, wb = infer->ops[b].w;
             const esper_infer_weights *x, *y;
 
-            if (wa == ESPER_INFER_NONE || wb == ESPER_INFER_NONE || wa == wb)
+            if (wa == ESPER_INFER_NONE || wb == ESPER_INFER_NONE || wa == wb ||
+                (infer->ops[a].kind != ESPER_INFER_EMBEDDING && infer->ops[b].kind != ESPER_INFER_EMBEDDING))
                 continue;
             x = &infer->weights[wa];
             y = &infer->weights[wb];

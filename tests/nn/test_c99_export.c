@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 #include "nn/c99_export.h"
 #include "support/effort.h"
@@ -106,7 +107,9 @@ static void check_compilers(const random_network *net, uint32_t number)
     run(net, "cc -std=c99 -O1 %s -Wconversion -Wno-sign-conversion -shared -fPIC -o model.so model.c -lm", warnings);
     if (number % 4 != 0)
         return;
-    run(net, "cc -std=c99 -O1 %s %s -o test main.c model.c -lm && { setarch -R true 2>/dev/null && setarch -R ./test || ./test; } >/dev/null", warnings, sanitize);
+    run(net,
+        "cc -std=c99 -O1 %s %s -o test main.c model.c -lm && { setarch -R true 2>/dev/null && setarch -R ./test || ./test; } >/dev/null",
+        warnings, sanitize);
     if (has("c++"))
         run(net, "c++ -x c++ -std=c++11 -O1 %s -o test main.c model.c -lm && ./test >/dev/null", warnings);
     if (has("clang")) {
@@ -282,10 +285,57 @@ static void test_hostile_names(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------ memory */
+
+static esper_status export_all(const random_network *net, esper_c99 *c99)
+{
+    const esper_infer_desc from = {&net->run.net, &net->run.slab, net->numbers, net->n_numbers};
+    esper_infer infer = {0};
+    esper_fixed fixed = {0};
+    esper_status status = esper_infer_init(&infer, &from);
+
+    if (status == ESPER_OK)
+        status = esper_fixed_init(&fixed, &infer, next_sample, (void *)(uintptr_t)net);
+    if (status == ESPER_OK) {
+        esper_c99_desc desc = describe(net, &infer, net->output);
+
+        desc.fixed = &fixed;
+        status = esper_c99_init(c99, &desc);
+    }
+    esper_fixed_fini(&fixed);
+    esper_infer_fini(&infer);
+    return status;
+}
+
+/* The nth allocation fails, for every n at first and then for ever fewer. */
+static void test_memory_runs_out(void **state)
+{
+    esper_mem_stats before, after;
+    esper_status status = ESPER_E_NOMEM;
+    esper_c99 c99 = {0};
+    random_network net;
+    uint64_t n = 1;
+
+    (void)state;
+    random_network_open(&net, 4);
+    esper_mem_stats_get(&before);
+    for (; status != ESPER_OK; n += 1 + n / 16) {
+        esper_mem_fail_at(n);
+        status = export_all(&net, &c99);
+        esper_mem_fail_at(0);
+        assert_true(status == ESPER_OK || status == ESPER_E_NOMEM);
+    }
+    esper_c99_fini(&c99);
+    esper_mem_stats_get(&after);
+    assert_int_equal(after.n_live, before.n_live);
+    assert_true(n > 20);
+    random_network_close(&net);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_floats), cmocka_unit_test(test_whole_numbers),
-                                       cmocka_unit_test(test_hostile_names)};
+                                       cmocka_unit_test(test_hostile_names), cmocka_unit_test(test_memory_runs_out)};
 
     if (!has("cc")) {
         printf("skipped: there is no cc here\n");
