@@ -464,7 +464,7 @@ static esper_status open_network(const request *asked, const esper_checkpoint *c
                           "--split is for networks that tell classes apart; `esper eval` has the loss of a text's");
     ESPER_TRY(esper_settings_check(asked->config, &config, &use, asked->log));
     ESPER_TRY(esper_config_lay_over(&config, asked->config, own));
-    config.batch = BATCH;
+    config.batch = config.batch < BATCH ? config.batch : BATCH; /* no more memory than training took */
     if (asked->split < 0)
         return esper_single_recall(checkpoint, &config, network_out);
     ESPER_TRY(esper_single_open(checkpoint->task, &config, ESPER_USE_EVALUATE, network_out));
