@@ -18,6 +18,7 @@ typedef enum esper_rng_purpose {
     ESPER_RNG_POLICY,   /* decisions; step = epoch, tag = what is drawn */
     ESPER_RNG_FAULT,    /* drills; step = when, tag = which */
     ESPER_RNG_SEARCH,   /* networks that a search draws */
+    ESPER_RNG_SAMPLE,   /* tokens of a text that goes on */
 } esper_rng_purpose;
 
 /* What a stream is keyed by. network < 2^24, tag < 2^12; a stream yields up to 2^22 numbers. */

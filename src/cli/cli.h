@@ -56,7 +56,8 @@ struct esper_command {
 
 extern const esper_command esper_command_train, esper_command_grow, esper_command_learn, esper_command_eval,
     esper_command_info, esper_command_inspect, esper_command_bench, esper_command_export, esper_command_report,
-    esper_command_replay, esper_command_compare, esper_command_runs, esper_command_serve, esper_command_watch;
+    esper_command_predict, esper_command_replay, esper_command_compare, esper_command_runs, esper_command_serve,
+    esper_command_watch;
 
 /* The program as it was called. */
 const char *esper_cli_argv0(void);

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "run/checkpoint.h"
+#include "run/predict.h"
 #include "run/run_dir.h"
 #include "run/settings.h"
 #include "run/single.h"
@@ -23,12 +24,13 @@ enum { MOST_CLASSES_SHOWN = 40 };
 /* How many samples of each class there are, and how many of them were right. */
 typedef struct class_scores {
     uint32_t n[ESPER_DATASET_MAX_CLASSES], right[ESPER_DATASET_MAX_CLASSES];
+    uint64_t *confusion; /* (classes, classes) a row for each true class; NULL: nobody asks */
 } class_scores;
 
 /* Samples come in the order of their ids. */
 static void score_classes(const esper_dataset *data, esper_split split, const float *corrects, class_scores *out)
 {
-    memset(out, 0, sizeof(*out));
+    *out = (class_scores){.confusion = NULL};
     for (uint32_t i = 0; i < esper_dataset_count(data, split); i++) {
         uint8_t label = esper_dataset_label(data, split, esper_dataset_id(data, split, i));
 
@@ -58,6 +60,11 @@ static void write_classes(esper_json *json, const esper_dataset *data, const cla
         esper_json_key(json, "name"), esper_json_text(json, esper_dataset_class_name(data, c));
         esper_json_key(json, "samples"), esper_json_int(json, scores->n[c]);
         esper_json_key(json, "correct"), esper_json_int(json, scores->right[c]);
+        esper_json_key(json, "accuracy");
+        if (scores->n[c] > 0)
+            esper_json_real(json, 100.0 * scores->right[c] / scores->n[c]);
+        else
+            esper_json_null(json);
         esper_json_object_end(json);
     }
     esper_json_array_end(json);
@@ -73,6 +80,19 @@ static uint32_t batches_of_epoch(const esper_engine *engine)
     return cap > 0 && cap < n ? cap : n;
 }
 
+/* A row for each true class, in it how many samples were taken for each. */
+static void write_confusion(esper_json *json, int classes, const uint64_t *counts)
+{
+    esper_json_key(json, "confusion"), esper_json_array_begin(json);
+    for (int c = 0; c < classes; c++) {
+        esper_json_array_begin(json);
+        for (int k = 0; k < classes; k++)
+            esper_json_int(json, (int64_t)counts[c * classes + k]);
+        esper_json_array_end(json);
+    }
+    esper_json_array_end(json);
+}
+
 /* scores NULL: of text, which has no classes. */
 static esper_status print_score(const esper_network *network, const char *file, esper_split split,
                                 const esper_tally *tally, const class_scores *scores, bool as_json)
@@ -80,7 +100,10 @@ static esper_status print_score(const esper_network *network, const char *file, 
     /* The best network is kept behind an epoch's last batch, before the next epoch begins. */
     bool is_whole = network->cursor.batch > 0 && network->cursor.batch == batches_of_epoch(network->engine);
     uint32_t epoch = network->cursor.epoch + is_whole, batch = is_whole ? 0 : network->cursor.batch;
-    enum { TEXT_CHARS = 6 * ESPER_PATH_CHARS + 256 + ESPER_DATASET_MAX_CLASSES * (6 * 1024 + 64) }; /* with escapes */
+    enum {
+        TEXT_CHARS = 6 * ESPER_PATH_CHARS + 256 + ESPER_DATASET_MAX_CLASSES * (6 * 1024 + 96) + /* with escapes */
+                     ESPER_DATASET_MAX_CLASSES * ESPER_DATASET_MAX_CLASSES * 11
+    };
     char *text;
     char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
     esper_json json;
@@ -110,6 +133,8 @@ static esper_status print_score(const esper_network *network, const char *file, 
     esper_json_key(&json, "accuracy"), esper_json_real(&json, esper_tally_accuracy(tally));
     if (scores != NULL)
         write_classes(&json, network->engine->data, scores);
+    if (scores != NULL && scores->confusion != NULL)
+        write_confusion(&json, esper_dataset_info_get(network->engine->data)->classes, scores->confusion);
     esper_json_object_end(&json);
     assert(!json.overflow);
     printf("%s\n", text);
@@ -133,8 +158,17 @@ static esper_status score(esper_network *network, const char *file, esper_split 
         return ESPER_FAIL(ESPER_E_NOMEM, "scores of %u samples", esper_dataset_count(data, split));
     status = esper_network_answer(&request, NULL);
     if (status == ESPER_OK) {
+        size_t classes = (size_t)esper_dataset_info_get(data)->classes;
+
         score_classes(data, split, request.corrects, &scores);
-        status = print_score(network, file, split, &request.tally, &scores, as_json);
+        if (as_json) { /* which class it was instead, only a second look tells */
+            scores.confusion = esper_mem_alloc(classes * classes * sizeof(*scores.confusion));
+            status = scores.confusion != NULL ? esper_predict_confusion(network, split, scores.confusion)
+                                              : ESPER_FAIL(ESPER_E_NOMEM, "confusion of %zu classes", classes);
+        }
+        if (status == ESPER_OK)
+            status = print_score(network, file, split, &request.tally, &scores, as_json);
+        esper_mem_free(scores.confusion);
     }
     esper_mem_free(request.corrects);
     return status;
@@ -196,7 +230,8 @@ const esper_command esper_command_eval = {
         "FILE is a checkpoint; RUN a directory, the beginning of its name below runs/, or 'last'. Of a run its last network is\n"
         "scored; RUN/best.safetensors is the one with the least validation loss.\n\n"
         "  --split NAME    test (default), valid or train\n"
-        "  --json          one JSON object instead of a sentence\n"
+        "  --json          one JSON object instead of a sentence: with the accuracy of every class, and with what each was taken\n"
+        "                  for (confusion: a row for each true class)\n"
         "  --threads N, --backend NAME, --data PATH, --batch N   as for train",
     .keys = keys,
     .options = options,

@@ -12,6 +12,7 @@
 #include "cli/job.h"
 #include "run/checkpoint.h"
 #include "run/export.h"
+#include "run/export_program.h"
 #include "run/single.h"
 #include "run/run_dir.h"
 #include "run/settings.h"
@@ -24,9 +25,10 @@ static const char *const keys[] = {"data", "cache", NULL};
 /* What was asked for; NULL: not this. */
 typedef struct request {
     const char *file; /* the checkpoint */
-    const char *torch_dir, *safetensors;
+    const char *torch_dir, *safetensors, *c_dir, *onnx;
+    const char *name; /* of functions and files of C */
     const esper_config *config;
-    bool        force;
+    bool        int8, force;
 } request;
 
 enum { ABOUT_CHARS = ESPER_PATH_CHARS + 1024 };
@@ -66,7 +68,30 @@ static void describe(const esper_network *network, const esper_task *task, const
                  network->engine->host.transformer.context);
 }
 
-static void print_written(const esper_network *network, const request *asked)
+/* Of C: what it takes, and how to try it. */
+static void print_c(const esper_export_size *size, const request *asked)
+{
+    char weights[ESPER_TEXT_CHARS], memory[ESPER_TEXT_CHARS], macs[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
+    char again[ESPER_SHELL_CHARS];
+    const char *dir, *same;
+
+    esper_terminal_print(stdout, "written   %s/%s.c, %s/%s.h and %s/main.c, a test\n", asked->c_dir, asked->name,
+                         asked->c_dir, asked->name, asked->c_dir);
+    esper_terminal_print(
+        stdout, "takes     %s bytes of weights (flash), %s bytes of memory (RAM), %s multiplications a sample\n",
+        esper_text_count(size->weight_bytes, weights), esper_text_count(size->memory_bytes, memory),
+        esper_text_count(size->macs, macs));
+    if (asked->int8)
+        esper_terminal_print(stdout,
+                             "int8      %.2f %% of %s answers on the validation split are those of the floats\n",
+                             size->n_compared > 0 ? 100.0 * (double)size->n_same / (double)size->n_compared : 0.0,
+                             esper_text_count((int64_t)size->n_compared, weights));
+    dir = esper_shell_quote_path(asked->c_dir, quoted);
+    same = esper_shell_quote_path(asked->c_dir, again);
+    printf("next      cc -O2 -o test %s/main.c %s/%s.c -lm && ./test\n", dir, same, asked->name);
+}
+
+static void print_written(const esper_network *network, const esper_export_size *size, const request *asked)
 {
     char count[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
@@ -74,13 +99,19 @@ static void print_written(const esper_network *network, const request *asked)
                          esper_text_count(esper_net_count_params(&network->net, -1), count));
     if (asked->safetensors != NULL)
         esper_terminal_print(stdout, "written   %s\n", asked->safetensors);
+    if (asked->onnx != NULL)
+        esper_terminal_print(stdout, "written   %s\n", asked->onnx);
     if (asked->torch_dir == NULL) {
         esper_job_report_best(asked->file, network->cursor.epoch);
+        if (asked->c_dir != NULL)
+            print_c(size, asked);
         return;
     }
     esper_terminal_print(stdout, "written   %s/%s and %s/%s\n", asked->torch_dir, ESPER_EXPORT_MODEL, asked->torch_dir,
                          ESPER_EXPORT_WEIGHTS);
     esper_job_report_best(asked->file, network->cursor.epoch);
+    if (asked->c_dir != NULL)
+        print_c(size, asked);
     printf("next      python3 %s/%s\n", esper_shell_quote_path(asked->torch_dir, quoted), ESPER_EXPORT_MODEL);
 }
 
@@ -130,23 +161,40 @@ static esper_status list_names(const esper_dataset *data, names *out, esper_torc
     return ESPER_OK;
 }
 
-static esper_status write_files(const esper_export *what, const esper_network *network, const request *asked)
+/* Whether a path is the checkpoint's own: writing there would lose the run. */
+static bool is_checkpoint(const request *asked, const char *path)
 {
     struct stat a, b;
 
-    if (asked->safetensors != NULL) {
-        if (stat(asked->file, &a) == 0 && stat(asked->safetensors, &b) == 0 && a.st_dev == b.st_dev &&
-            a.st_ino == b.st_ino) /* that would lose the run */
-            return ESPER_FAIL(ESPER_E_CONFIG, "%s is the checkpoint itself: choose another file", asked->safetensors);
+    return path != NULL && stat(asked->file, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+static esper_status write_files(const esper_export *what, esper_network *network, const request *asked)
+{
+    const esper_export_program program = {.network = network,
+                                          .about = what->torch.about,
+                                          .name = asked->name,
+                                          .int8 = asked->int8,
+                                          .force = asked->force};
+    esper_export_size size = {0};
+
+    if (is_checkpoint(asked, asked->safetensors) || is_checkpoint(asked, asked->onnx))
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is the checkpoint itself: choose another file",
+                          is_checkpoint(asked, asked->safetensors) ? asked->safetensors : asked->onnx);
+    if (asked->safetensors != NULL)
         ESPER_TRY(esper_export_weights(what, asked->safetensors));
-    }
+    if (asked->onnx != NULL)
+        ESPER_TRY(esper_export_onnx(&program, asked->onnx));
+    if (asked->c_dir != NULL)
+        ESPER_TRY(esper_export_c(&program, asked->c_dir, &size));
     if (asked->torch_dir != NULL)
         ESPER_TRY(esper_export_torch(what, asked->torch_dir));
-    print_written(network, asked);
+    print_written(network, &size, asked);
     return ESPER_OK;
 }
 
-static esper_status write_out(const esper_network *network, const esper_task *task, const request *asked)
+static esper_status write_out(esper_network *network, const esper_task *task, const request *asked)
 {
     char about[ABOUT_CHARS];
     names known = {.features = NULL};
@@ -175,6 +223,20 @@ static esper_status write_out(const esper_network *network, const esper_task *ta
     return status;
 }
 
+/* With the data where it is to be calibrated; else what the checkpoint knows of it will do. */
+static esper_status open_network(const esper_checkpoint *checkpoint, const request *asked, esper_network **network_out)
+{
+    bool given = esper_config_place_of(&checkpoint->config, esper_config_find("data")) == ESPER_CONFIG_FLAG;
+
+    if (!asked->int8 && !given)
+        return esper_single_recall(checkpoint, &checkpoint->config, network_out);
+    if (esper_single_open(checkpoint->task, &checkpoint->config, ESPER_USE_EVALUATE, network_out) != ESPER_OK)
+        return esper_fail_within(
+            ESPER_E_NOTFOUND, "%s",
+            asked->int8 ? "--int8 takes its scales from the training data (--data PATH says where it is): " : "");
+    return esper_checkpoint_restore(checkpoint, *network_out);
+}
+
 static esper_status export(const request *asked)
 {
     const esper_log log = {.level = asked->config->log_level, .stream = stderr};
@@ -185,16 +247,14 @@ static esper_status export(const request *asked)
 
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
     ESPER_TRY(esper_checkpoint_init(asked->file, &checkpoint));
-    checkpoint.config.threads = 1; /* nothing is computed */
+    checkpoint.config.threads = 1; /* a few samples are computed, one by one */
     checkpoint.config.batch = 1;
     use = esper_settings_use(checkpoint.task, ESPER_CONFIG_IN_TRAIN, &checkpoint.config);
     status = esper_settings_check(asked->config, &checkpoint.config, &use, &log);
     if (status == ESPER_OK)
         status = esper_config_lay_over(&checkpoint.config, asked->config, keys);
     if (status == ESPER_OK)
-        status = esper_single_open(checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE, &network);
-    if (status == ESPER_OK)
-        status = esper_checkpoint_restore(&checkpoint, network);
+        status = open_network(&checkpoint, asked, &network);
     if (status == ESPER_OK)
         status = write_out(network, checkpoint.task, asked);
     esper_single_close(network);
@@ -202,10 +262,17 @@ static esper_status export(const request *asked)
     return status;
 }
 
-enum { TORCH, SAFETENSORS, FORCE };
+enum { TORCH, SAFETENSORS, C, ONNX, INT8, NAME, FORCE };
 
-static const esper_command_option options[] = {
-    [TORCH] = {"torch", true}, [SAFETENSORS] = {"safetensors", true}, [FORCE] = {"force", false}, {.name = NULL}};
+static const esper_command_option options[] = {[TORCH] = {"torch", true},  [SAFETENSORS] = {"safetensors", true},
+                                               [C] = {"c", true},          [ONNX] = {"onnx", true},
+                                               [INT8] = {"int8", false},   [NAME] = {"name", true},
+                                               [FORCE] = {"force", false}, {.name = NULL}};
+
+static bool is_empty(const char *place)
+{
+    return place != NULL && place[0] == '\0';
+}
 
 static esper_status run(esper_cli_call *call)
 {
@@ -213,14 +280,19 @@ static esper_status run(esper_cli_call *call)
     request asked = {.file = path,
                      .torch_dir = call->given[TORCH],
                      .safetensors = call->given[SAFETENSORS],
+                     .c_dir = call->given[C],
+                     .onnx = call->given[ONNX],
+                     .name = call->given[NAME] != NULL ? call->given[NAME] : "model",
+                     .int8 = call->given[INT8] != NULL,
                      .config = &call->config,
                      .force = call->given[FORCE] != NULL};
 
-    if (asked.torch_dir == NULL && asked.safetensors == NULL)
-        return esper_cli_usage(call, "say where to: --torch DIR, or --safetensors FILE");
-    if ((asked.torch_dir != NULL && asked.torch_dir[0] == '\0') ||
-        (asked.safetensors != NULL && asked.safetensors[0] == '\0'))
-        return esper_cli_usage(call, "--torch and --safetensors want a place, not an empty word");
+    if (asked.torch_dir == NULL && asked.safetensors == NULL && asked.c_dir == NULL && asked.onnx == NULL)
+        return esper_cli_usage(call, "say where to: --c DIR, --onnx FILE, --torch DIR, or --safetensors FILE");
+    if (is_empty(asked.torch_dir) || is_empty(asked.safetensors) || is_empty(asked.c_dir) || is_empty(asked.onnx))
+        return esper_cli_usage(call, "--c, --onnx, --torch and --safetensors want a place, not an empty word");
+    if (asked.c_dir == NULL && (asked.int8 || call->given[NAME] != NULL))
+        return esper_cli_usage(call, "--int8 and --name go with --c DIR");
     ESPER_TRY(esper_run_checkpoint_find(call->words[0], path));
     return export(&asked);
 }
@@ -228,18 +300,24 @@ static esper_status run(esper_cli_call *call)
 const esper_command esper_command_export = {
     .name = "export",
     .arguments = "RUN|FILE [flags]",
-    .summary = "a trained network for PyTorch and others",
+    .summary = "a trained network for C, ONNX, PyTorch",
     .help =
         "Writes the network of a checkpoint so that other programs can use it. FILE is a checkpoint; RUN a directory, the\n"
         "beginning of its name below runs/, or 'last'. Of a run the last network is written; RUN/best.safetensors is the\n"
         "one with the least validation loss.\n\n"
+        "  --c DIR             model.c, one file of C99 with the weights inside, model.h, and main.c, a test: for programs and\n"
+        "                      microcontrollers. No libraries but libm, no memory of its own\n"
+        "    --int8            in whole numbers: weights of 8 bits, a quarter of the size, with scales from training data\n"
+        "    --name NAME       what files and functions are called instead of model\n"
+        "  --onnx FILE         an ONNX model, opset 13, for ONNX Runtime and others\n"
         "  --torch DIR         model.py, a PyTorch module written out line by line, and model.safetensors, its\n"
         "                      weights. It needs PyTorch and nothing else; in evaluation it gives our outputs\n"
         "  --safetensors FILE  the weights alone, under the same names\n"
         "  --force             replace files that are there already\n"
-        "  --data PATH         as for train, when what the network was trained on has moved: shapes come from there\n\n"
+        "  --data PATH         as for train, where --int8, or an old checkpoint, needs data that has moved\n\n"
         "example:\n"
         "  esper train synth --epochs 1\n"
+        "  esper export last --c firmware --int8\n"
         "  esper export last --torch exported\n"
         "  python3 exported/model.py\n\n"
         "and in a program of yours, with exported/ on the path:\n"

@@ -19,9 +19,10 @@
 #include "ui/terminal.h"
 
 static const esper_command *const commands[] = {
-    &esper_command_grow,   &esper_command_learn,  &esper_command_train,  &esper_command_eval,    &esper_command_inspect,
-    &esper_command_export, &esper_command_report, &esper_command_replay, &esper_command_compare, &esper_command_runs,
-    &esper_command_watch,  &esper_command_serve,  &esper_command_info,   &esper_command_bench,   NULL,
+    &esper_command_grow,    &esper_command_learn,   &esper_command_train,  &esper_command_eval,
+    &esper_command_inspect, &esper_command_predict, &esper_command_export, &esper_command_report,
+    &esper_command_replay,  &esper_command_compare, &esper_command_runs,   &esper_command_watch,
+    &esper_command_serve,   &esper_command_info,    &esper_command_bench,  NULL,
 };
 
 enum { HELP_COLUMNS = 100 }; /* wider lines are hard to read */

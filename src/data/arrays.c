@@ -588,3 +588,81 @@ esper_status esper_arrays_hash(const char *path, uint64_t *hash_out)
     *hash_out = hash;
     return ESPER_OK;
 }
+
+/* ------------------------------------------------------------------------------------------------ samples alone */
+
+/* Samples by their names, or the only array that could be some. */
+static esper_status find_unlabelled(bundle *self, const esper_safetensors_tensor **x_out)
+{
+    size_t n = self->npz != NULL       ? esper_npz_count(self->npz)
+               : self->tensors != NULL ? esper_safetensors_count(self->tensors)
+                                       : 0;
+    int n_found = 0;
+
+    *x_out = NULL;
+    if (ends_in(self->path, ".npy")) {
+        const char *slash = strrchr(self->path, '/'), *file = slash != NULL ? slash + 1 : self->path;
+        char name[256];
+
+        snprintf(name, sizeof(name), "%.*s", (int)strlen(file) - 4, file);
+        return find_beside(self, name, x_out);
+    }
+    for (int s = ESPER_N_STORES - 1; s >= 0 && *x_out == NULL; s--) /* those of a test first */
+        for (int i = 0; i < N_NAMES && names[s][i][0] != NULL && *x_out == NULL; i++)
+            ESPER_TRY(find_array(self, names[s][i][0], x_out));
+    for (size_t i = 0; i < n && *x_out == NULL; i++)
+        n_found += (self->npz != NULL ? esper_npz_at(self->npz, i) : esper_safetensors_at(self->tensors, i))->rank >= 2;
+    for (size_t i = 0; i < n && *x_out == NULL && n_found == 1; i++) {
+        const esper_safetensors_tensor *array =
+            self->npz != NULL ? esper_npz_at(self->npz, i) : esper_safetensors_at(self->tensors, i);
+
+        *x_out = array->rank >= 2 ? array : NULL;
+    }
+    return ESPER_OK;
+}
+
+static esper_status take_unlabelled(bundle *self, esper_dataset_kind kind, const esper_source_plan *plan,
+                                    esper_store *store)
+{
+    samples s = {0};
+    layout l;
+    uint64_t n_missing;
+    char text[96];
+
+    ESPER_TRY(find_unlabelled(self, &s.x));
+    if (s.x == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: no array in it is called x_test, X, images or the like", self->path);
+    describe_shape(s.x, text, sizeof(text));
+    if (s.x->rank < 2 || s.x->shape[0] == 0 || s.x->shape[0] > UINT32_MAX)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: %s is %s: expected a sample for each row", self->path, s.x->name, text);
+    store->n_items = s.x->shape[0];
+    if (kind == ESPER_DATASET_VECTORS) {
+        if (s.x->rank != 2 || s.x->shape[1] != (uint64_t)plan->features)
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s: %s is %s, and the network takes rows of %d numbers", self->path,
+                              s.x->name, text, plan->features);
+        store->rows = esper_mem_alloc((size_t)store->n_items * (size_t)plan->features * sizeof(float));
+        if (store->rows == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "%s", self->path);
+        return fill_rows(self, &s, store->rows, &n_missing);
+    }
+    ESPER_TRY(find_layout(self, s.x, &l));
+    if (l.channels != plan->channels && ((l.channels != 1 && l.channels != 3) || plan->channels > 3))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: %s is %s, and the network takes images of %d channels", self->path,
+                          s.x->name, text, plan->channels);
+    store->images =
+        esper_mem_alloc((size_t)store->n_items * (size_t)plan->channels * (size_t)plan->height * (size_t)plan->width);
+    return store->images != NULL ? fill_images(&s, &l, plan, store->images)
+                                 : ESPER_FAIL(ESPER_E_NOMEM, "%s", self->path);
+}
+
+esper_status esper_arrays_read(const char *path, esper_dataset_kind kind, const esper_source_plan *plan,
+                               esper_store *store_out)
+{
+    bundle self = {0};
+    esper_status status = bundle_open(&self, path);
+
+    if (status == ESPER_OK)
+        status = take_unlabelled(&self, kind, plan, store_out);
+    bundle_fini(&self);
+    return status;
+}

@@ -589,3 +589,47 @@ void esper_csv_fini(esper_csv *csv)
     esper_mem_free(csv->cells);
     *csv = (esper_csv){0};
 }
+
+bool esper_csv_missing(const char *from, const char *to)
+{
+    return is_missing(&(cell){from, to});
+}
+
+esper_status esper_csv_walk(const char *name, const char *bytes, size_t n, esper_csv_visit visit, void *context)
+{
+    scratch copy = {0};
+    reader self = {.name = name, .at = bytes, .end = bytes + n, .line = 1, .copy = &copy};
+    esper_status status = ESPER_OK;
+    int n_columns = 0;
+
+    if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
+        self.at += 3;
+    (void)skip_blank(&self);
+    self.separator = find_separator(self.at, self.end);
+    for (uint64_t row = 0; status == ESPER_OK && self.at < self.end; row++) {
+        esper_csv_cell seen = {.row = row, .line = self.line};
+        cell c;
+
+        for (; status == ESPER_OK && !seen.last; seen.column++) {
+            status = read_cell(&self, &c, &seen.last);
+            if (status == ESPER_OK)
+                status = check_text(&self, &c, seen.line);
+            if (status == ESPER_OK && seen.column == ESPER_CSV_MAX_COLUMNS)
+                status = ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has more than %d fields", name, seen.line,
+                                    (int)ESPER_CSV_MAX_COLUMNS);
+            seen.from = c.from;
+            seen.to = c.to;
+            if (status == ESPER_OK && row > 0 && (seen.last ? seen.column + 1 != n_columns : seen.column >= n_columns))
+                status = ESPER_FAIL(ESPER_E_FORMAT, "%s: line %" PRIu64 " has %s fields than the first, which has %d",
+                                    name, seen.line, seen.last ? "fewer or more" : "more", n_columns);
+            if (status == ESPER_OK) {
+                seen.missing = is_missing(&c);
+                status = visit(context, &seen);
+            }
+        }
+        n_columns = row == 0 ? seen.column : n_columns;
+        (void)skip_blank(&self);
+    }
+    esper_mem_free(copy.text);
+    return status;
+}

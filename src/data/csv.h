@@ -53,6 +53,22 @@ typedef struct esper_csv {
 esper_status esper_csv_read(const char *name, const char *bytes, size_t n, const char *target, esper_csv *csv);
 void         esper_csv_fini(esper_csv *csv);
 
+/* Whether a cell's text means that nothing is there. */
+bool esper_csv_missing(const char *from, const char *to);
+
+/* The same bytes cell by cell, the first line among them; lines that are not as long as it are refused. A cell's text holds until the
+ * next. */
+typedef struct esper_csv_cell {
+    uint64_t    row, line; /* row: from 0 */
+    int         column;
+    const char *from, *to;
+    bool        missing, last; /* last: of its line */
+} esper_csv_cell;
+
+typedef esper_status (*esper_csv_visit)(void *context, const esper_csv_cell *cell);
+
+esper_status esper_csv_walk(const char *name, const char *bytes, size_t n, esper_csv_visit visit, void *context);
+
 const char *esper_csv_word(const esper_csv_column *column, uint32_t index);
 
 /* A number as it is written in tables; false when it is none, all of it. */

@@ -440,6 +440,22 @@ static void scale_rows(esper_dataset *set)
             }
 }
 
+/* What pixels and numbers look like to a network: levels, names of classes that have none, and room for means and deviations. */
+static esper_status prepare_looks(esper_dataset *set)
+{
+    for (int c = 0; c < set->info.channels;
+         c++) /* looked up, not computed per pixel: the same everywhere, bit for bit */
+        for (int value = 0; value < LEVELS; value++)
+            set->levels[c][value] = ((float)value / 255.0f - set->info.mean[c]) / set->info.std[c];
+    for (int i = 0; i < ESPER_DATASET_MAX_CLASSES; i++)
+        snprintf(set->numbers[i], sizeof(set->numbers[i]), "%d", i);
+    set->row_mean = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
+    set->row_std = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
+    if (set->n_scaled > 0 && (set->row_mean == NULL || set->row_std == NULL))
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d numbers of a row", set->info.name, set->n_scaled);
+    return ESPER_OK;
+}
+
 static esper_status build(const esper_dataset_desc *desc, dataset_plan *plan, esper_dataset *set)
 {
     set->info = plan->info;
@@ -448,17 +464,8 @@ static esper_status build(const esper_dataset_desc *desc, dataset_plan *plan, es
         ESPER_TRY(store_init(&set->stores[s], plan, plan->source.n_items[s]));
     if (set->stores[ESPER_STORE_TEST].n_items == 0)
         set->test_first = plan->n_pool;
-    for (int c = 0; c < set->info.channels;
-         c++) /* looked up, not computed per pixel: the same everywhere, bit for bit */
-        for (int value = 0; value < LEVELS; value++)
-            set->levels[c][value] = ((float)value / 255.0f - set->info.mean[c]) / set->info.std[c];
-    for (int i = 0; i < ESPER_DATASET_MAX_CLASSES; i++)
-        snprintf(set->numbers[i], sizeof(set->numbers[i]), "%d", i);
     set->n_scaled = plan->source.numbers;
-    set->row_mean = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
-    set->row_std = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
-    if (set->n_scaled > 0 && (set->row_mean == NULL || set->row_std == NULL))
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d numbers of a row", set->info.name, set->n_scaled);
+    ESPER_TRY(prepare_looks(set));
     ESPER_TRY(take_texts(set, &plan->source.texts));
     ESPER_TRY(sources[desc->source]->load(desc, &plan->source, set->stores));
     return carve(set, plan, desc); /* by labels, which have to be there */
@@ -721,4 +728,35 @@ esper_status esper_dataset_cache_path(const esper_dataset_desc *desc, char *path
     if (!esper_source_is_own(desc->source))
         return ESPER_FAIL(ESPER_E_ARG, "%s is read as it is: nothing is kept of it", esper_source_name(desc->source));
     return esper_prepared_path(desc, path_out, chars);
+}
+
+esper_status esper_dataset_open_empty(const esper_source_blank *blank, esper_source_texts *texts,
+                                      esper_dataset **set_out)
+{
+    esper_dataset *set = esper_mem_alloc(sizeof(*set));
+    esper_status status;
+
+    if (set == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "data set");
+    set->info = blank->info;
+    memset(set->info.count, 0, sizeof(set->info.count));
+    set->n_scaled = blank->n_scaled;
+    status = prepare_looks(set);
+    if (status == ESPER_OK && set->n_scaled > 0) {
+        memcpy(set->row_mean, blank->row_mean, (size_t)set->n_scaled * sizeof(float));
+        memcpy(set->row_std, blank->row_std, (size_t)set->n_scaled * sizeof(float));
+    }
+    if (status == ESPER_OK)
+        status = take_texts(set, texts);
+    if (status != ESPER_OK) {
+        esper_dataset_close(set);
+        return status;
+    }
+    *set_out = set;
+    return ESPER_OK;
+}
+
+int esper_dataset_scaled(const esper_dataset *set)
+{
+    return set->n_scaled;
 }

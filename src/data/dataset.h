@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/page.h"
 #include "esper.h"
 
 /* enum name, the name people see, whether it holds images, tokens or vectors */
@@ -167,6 +168,12 @@ esper_status esper_arrays_kind(const char *path, esper_dataset_kind *kind_out);
 
 /* "HxW" or "N"; "" gives 0 and 0. */
 esper_status esper_image_size_read(const char *text, int *height_out, int *width_out);
+
+/* All that a network has to know of its data to be used without it, as JSON: shapes, how inputs are normalised, what columns of a
+ * table became. And a set without samples made of that text, and of the names of its classes (a JSON list, NULL where it has none).
+ * E_FORMAT: it is not what was described. */
+esper_status esper_dataset_describe(const esper_dataset *set, esper_page *out);
+esper_status esper_dataset_recall(const char *text, const char *classes, esper_dataset **set_out);
 
 /* The 256 normalised values a pixel of a channel can have: levels[value]. */
 const float *esper_dataset_levels(const esper_dataset *set, int channel);

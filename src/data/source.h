@@ -53,6 +53,19 @@ extern const esper_source_ops esper_source_fashion, esper_source_cifar10, esper_
     esper_source_synth_images, esper_source_synth_tokens, esper_source_synth_table, esper_source_own_images,
     esper_source_own_table;
 
+/* A set without samples, which knows what they were like (dataset_note.c). Takes over the texts. */
+typedef struct esper_source_blank {
+    esper_dataset_info info;
+    int                n_scaled;
+    const float       *row_mean, *row_std; /* (n_scaled) copied */
+} esper_source_blank;
+
+esper_status esper_dataset_open_empty(const esper_source_blank *blank, esper_source_texts *texts,
+                                      esper_dataset **set_out);
+
+/* Leading numbers of a row that are normalised when a set is opened. */
+int esper_dataset_scaled(const esper_dataset *set);
+
 /* desc->path, or `otherwise` when it is empty. */
 const char *esper_source_path(const esper_dataset_desc *desc, const char *otherwise);
 

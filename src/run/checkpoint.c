@@ -17,7 +17,7 @@
 #include "nn/blueprint_text.h"
 #include "nn/init.h"
 
-enum { NOTE_CHARS = 128, MAX_NOTES = 24 };
+enum { NOTE_CHARS = 128, MAX_NOTES = 25 };
 
 /* The families that are saved; gradients are not state. */
 static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1,
@@ -61,6 +61,8 @@ static void shape_of(const esper_tensor *tensor, uint64_t *shape)
 static const char data_note[] = "data_hash";
 /* Names of its classes; not in checkpoints of text, nor in older ones. */
 static const char classes_note[] = "classes";
+/* What is to be known of the data to use the network without it (data/dataset.h); not in older ones. */
+static const char about_data_note[] = "data";
 
 /* ------------------------------------------------------------------------------------------------ hashing */
 
@@ -97,7 +99,8 @@ typedef struct draft {
     char   texts[MAX_NOTES][NOTE_CHARS];
     esper_safetensors_note notes[MAX_NOTES];
     size_t n_notes;
-    esper_page optim, detour, slots, classes; /* notes of any length; but for the first "": there is no such note */
+    esper_page optim, detour, slots, classes,
+        data; /* notes of any length; but for the first "": there is no such note */
     esper_page parts[ESPER_MAX_PARTS];
 } draft;
 
@@ -181,6 +184,7 @@ static void add_notes(draft *out, const esper_network *network)
         add_note(out, "slots", out->slots.text);
     if (out->classes.used > 0)
         add_note(out, classes_note, out->classes.text);
+    add_note(out, about_data_note, out->data.text);
     for (int i = 0; i < network->n_parts; i++)
         if (out->parts[i].used > 0)
             add_note(out, network->parts[i].name, out->parts[i].text);
@@ -278,6 +282,7 @@ static esper_status write_draft(draft *out, const esper_network *network, const 
     write_detour(&out->detour, network);
     ESPER_TRY(write_slots(&out->slots, &network->slots));
     ESPER_TRY(write_classes(&out->classes, network->engine->data));
+    ESPER_TRY(esper_dataset_describe(network->engine->data, &out->data));
     failed = out->classes.status != ESPER_OK || out->optim.status != ESPER_OK || out->detour.status != ESPER_OK ||
              out->slots.status != ESPER_OK;
     for (int i = 0; i < network->n_parts; i++) {
@@ -309,6 +314,7 @@ esper_status esper_checkpoint_save(esper_network *network, const char *path)
     esper_page_fini(&out->detour);
     esper_page_fini(&out->slots);
     esper_page_fini(&out->classes);
+    esper_page_fini(&out->data);
     for (int i = 0; i < ESPER_MAX_PARTS; i++)
         esper_page_fini(&out->parts[i]);
     esper_mem_free(out);
@@ -656,6 +662,19 @@ bool esper_checkpoint_knows_data(const esper_checkpoint *checkpoint, const esper
 
     snprintf(found, sizeof(found), "%016" PRIx64, esper_dataset_hash(network->engine->data));
     return recorded == NULL || strcmp(recorded, found) == 0;
+}
+
+esper_status esper_checkpoint_recall_data(const esper_checkpoint *checkpoint, esper_dataset **set_out)
+{
+    const char *text = esper_safetensors_note_find(checkpoint->file, about_data_note);
+    esper_status status;
+
+    *set_out = NULL;
+    if (text == NULL)
+        return ESPER_OK;
+    status = esper_dataset_recall(text, esper_safetensors_note_find(checkpoint->file, classes_note), set_out);
+    return status == ESPER_E_FORMAT ? esper_fail_within(status, "%s: ", esper_safetensors_name(checkpoint->file))
+                                    : status;
 }
 
 bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)

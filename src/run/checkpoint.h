@@ -44,6 +44,10 @@ esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, e
 /* Whether the network's data is that of the run, by its hash; true also where the checkpoint does not say. */
 bool esper_checkpoint_knows_data(const esper_checkpoint *checkpoint, const esper_network *network);
 
+/* What the checkpoint knows of the run's data, as a set without samples, to use the network where the data is not; NULL: it is of
+ * before such notes were kept. */
+esper_status esper_checkpoint_recall_data(const esper_checkpoint *checkpoint, esper_dataset **set_out);
+
 /* Whether it is of a run that grows. */
 bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint);
 

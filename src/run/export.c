@@ -14,7 +14,7 @@
 #include "data/safetensors.h"
 #include "run/run_dir.h"
 
-static esper_status check_free(const esper_export *what, const char *path)
+esper_status esper_export_check_free(const char *path, bool force)
 {
     struct stat info;
 
@@ -22,7 +22,7 @@ static esper_status check_free(const esper_export *what, const char *path)
         return ESPER_OK; /* whatever is wrong with it, writing will say */
     if (S_ISDIR(info.st_mode))
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is a directory, and a file is to be written there", path);
-    if (!what->force)
+    if (!force)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is there already: --force replaces it", path);
     return ESPER_OK;
 }
@@ -87,7 +87,7 @@ esper_status esper_export_weights(const esper_export *what, const char *path)
     esper_torch torch;
     esper_status status;
 
-    ESPER_TRY(check_free(what, path));
+    ESPER_TRY(esper_export_check_free(path, what->force));
     ESPER_TRY(esper_torch_init(&torch, &what->torch));
     status = write_weights(what, &torch, path);
     esper_torch_fini(&torch);
@@ -113,7 +113,7 @@ typedef struct place {
 static esper_status find_place(const esper_export *what, const char *dir, const char *name, place *out)
 {
     ESPER_TRY(esper_run_path(dir, name, out->path));
-    ESPER_TRY(check_free(what, out->path));
+    ESPER_TRY(esper_export_check_free(out->path, what->force));
     snprintf(out->fresh, sizeof(out->fresh), "%s.%ld-new.tmp", out->path, (long)getpid());
     snprintf(out->old, sizeof(out->old), "%s.%ld-old.tmp", out->path, (long)getpid());
     out->had = exists(out->path);

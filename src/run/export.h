@@ -25,4 +25,7 @@ esper_status esper_export_torch(const esper_export *what, const char *dir);
 /* The weights alone, under the names they have in the module. */
 esper_status esper_export_weights(const esper_export *what, const char *path);
 
+/* Whether a file can be put there: none is there, or it may be replaced. */
+esper_status esper_export_check_free(const char *path, bool force);
+
 #endif

@@ -3,11 +3,16 @@
 #define ESPER_RUN_SINGLE_H
 
 #include "engine/network.h"
+#include "run/checkpoint.h"
 #include "run/task.h"
 
 /* Loads the data and opens an engine on it for as many threads as the configuration says; then a network of its seed. */
 esper_status esper_single_open(const esper_task *task, const esper_config *config, esper_use use,
                                esper_network **network_out);
+/* The network of a checkpoint, restored, to be evaluated: on what the checkpoint knows of its data, a set without samples, or on the
+ * data itself where an old one knows nothing. */
+esper_status esper_single_recall(const esper_checkpoint *checkpoint, const esper_config *config,
+                                 esper_network **network_out);
 /* Closes all of it. */
 void esper_single_close(esper_network *network);
 

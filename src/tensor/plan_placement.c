@@ -72,6 +72,22 @@ static int list_extents(esper_schedule *schedule, const esper_backend *backend, 
     return n;
 }
 
+size_t esper_extents_place(esper_extent **list, int n)
+{
+    size_t size = 0;
+
+    for (int i = 0; i < n; i++)
+        list[i]->order = i;
+    qsort(list, (size_t)n, sizeof(*list), by_size_then_time);
+    for (int i = 0; i < n; i++) {
+        assert(list[i]->bytes > 0);
+        list[i]->offset = lowest_free(list, i, list[i]);
+        if (list[i]->offset + list[i]->bytes > size)
+            size = list[i]->offset + list[i]->bytes;
+    }
+    return size;
+}
+
 esper_status esper_schedule_place(esper_schedule *schedule, const esper_backend *backend)
 {
     int room = 2 * schedule->net.n_tensors + 2 * schedule->net.n_ops, n;
@@ -82,18 +98,10 @@ esper_status esper_schedule_place(esper_schedule *schedule, const esper_backend 
     n = list_extents(schedule, backend, list);
     assert(n <= room);
     for (int i = 0; i < n; i++)
-        list[i]->order = i;
-    qsort(list, (size_t)n, sizeof(*list), by_size_then_time);
-    for (int i = 0; i < n; i++) {
-        size_t end;
-
-        list[i]->offset = lowest_free(list, i, list[i]);
-        assert(list[i]->offset % ESPER_ARENA_ALIGN == 0 && list[i]->bytes > 0);
-        end = list[i]->offset + list[i]->bytes;
         schedule->unshared_bytes += list[i]->bytes;
-        if (end > schedule->arena_bytes)
-            schedule->arena_bytes = end;
-    }
+    schedule->arena_bytes = esper_extents_place(list, n);
+    for (int i = 0; i < n; i++)
+        assert(list[i]->offset % ESPER_ARENA_ALIGN == 0);
     esper_mem_free(list);
     return ESPER_OK;
 }

@@ -94,6 +94,10 @@ esper_status esper_schedule_trace_gradients(esper_schedule *schedule);
 void         esper_schedule_find_times(esper_schedule *schedule);
 esper_status esper_schedule_place(esper_schedule *schedule, const esper_backend *backend);
 
+/* Offsets for extents that are needed at some time, sizes above 0; the list is put into another order. Returns what they take in
+ * all. */
+size_t esper_extents_place(esper_extent **list, int n);
+
 /* A table of a plan. They are counted, so that the memory of a run can be predicted. */
 void *esper_plan_take(size_t n, size_t element_bytes, size_t *total);
 

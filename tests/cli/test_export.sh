@@ -133,14 +133,18 @@ printf '\x55' | dd of=flipped.safetensors bs=1 seek=$(($(stat -c %s flipped.safe
 refused 1 "flipped.safetensors|damaged" export flipped.safetensors --torch new
 expect_equal "nothing was written for any of these" "$(ls -d new 2>&1 | grep -c 'No such file')" 1
 
-# ---- shapes come from the data: it may have moved, and is asked for when it is gone
+# ---- shapes come from what the checkpoint knows of its data, which may be gone, or from the data where it is named
 for i in $(seq 60); do echo "$i green bottles hanging on the wall"; done >text.txt
 esper train chars --data text.txt "${small_text[@]}" --run-dir chars
 expect_code 0
 mv text.txt moved.txt
-refused 1 "text.txt|--data" export chars --torch new
+esper export chars --torch bare
+expect_code 0
+expect_equal "standard error" "$err" ""
 esper export chars --data moved.txt --torch chars-out
 expect_code 0
+expect_equal "the module, with the data and without" "$(cksum <bare/model.py)" "$(cksum <chars-out/model.py)"
+refused 1 "nowhere.txt" export chars --data nowhere.txt --torch new
 expect_files chars-out "model.py model.safetensors "
 
 # ---- a directory that may not be written

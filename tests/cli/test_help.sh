@@ -23,8 +23,8 @@ done
 
 # ---- commands: those that are listed, and no others that a reader might look for
 commands=$(sed -n 's/^  esper \([a-z]*\) .*/\1/p' <<<"$front")
-expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow learn train eval inspect export report replay compare runs watch serve info bench "
-for command in predict; do
+expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow learn train eval inspect predict export report replay compare runs watch serve info bench "
+for command in infer; do
     expect_no_word front "esper $command "
     esper "$command"
     expect_code 2
