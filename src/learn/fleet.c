@@ -234,7 +234,7 @@ static void play_members(void *context, int item, esper_backend_stream *stream)
 
 static esper_status work(esper_fleet *fleet)
 {
-    int n_threads = esper_pool_threads(fleet->engine->pool);
+    int n_threads = esper_backend_width(fleet->engine->backend, fleet->engine->pool);
     double began = esper_clock_seconds();
 
     fleet->ended = false;

@@ -177,6 +177,17 @@ void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_i
         run_item(context, item, NULL);
 }
 
+int esper_backend_width(const esper_backend *be, const esper_pool *pool)
+{
+    return be->ops->width != NULL ? be->ops->width(be) : esper_pool_threads(pool);
+}
+
+void esper_backend_forget(esper_backend *be, uint64_t program)
+{
+    if (be->ops->forget != NULL)
+        be->ops->forget(be, program);
+}
+
 esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream)
 {
     assert(stream == NULL || stream->backend == be);

@@ -195,6 +195,7 @@ typedef struct esper_lane {
     esper_view         in[ESPER_OP_MAX_IN];
     esper_view         out[ESPER_OP_MAX_OUT];
     esper_attr         attr;
+    int32_t            max_samples; /* of the plan: no batch is larger; 0 for flat work */
     bool               spread;  /* the batch is spread over ranks: sums of a training pass are those of all of them */
     bool               frozen;  /* of a frozen region: computes as in evaluation, whatever the pass */
     const esper_pass  *pass;    /* NULL for flat work */
