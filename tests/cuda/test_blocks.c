@@ -151,7 +151,8 @@ static void stir_parameters(small_run *run, uint32_t number)
 static void open_net(small_run *run, const char *backend, uint32_t number, bool training)
 {
     draw_net(&run->net, number);
-    small_run_open_on(run, backend, 1, batch_of(number), training);
+    small_run_open_on(run, backend, 1, batch_of(number), true);
+    run->pass.training = training;
     run->pass.loss_scale = 1.0f / (float)run->pass.n_samples;
     stir_parameters(run, number);
 }

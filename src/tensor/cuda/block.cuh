@@ -33,7 +33,7 @@ FUNCTION void grad_put(const esper_view *view, float *grad, float value)
     *grad = view->add ? *grad + value : value;
 }
 
-/* N values of each thread, N a power of two up to 32, are summed over the warp: the thread of number t comes out with the sum
+/* N values of each thread, N a power of two up to 32, are summed over the warp: the thread of number t is given the sum
  * of value t * N / 32. Half of the values go to the other half of the threads in each step, so it takes N + 4 exchanges and not
  * 5 N. */
 template <int N, int OFFSET, typename number> struct warp_sum {

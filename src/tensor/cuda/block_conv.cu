@@ -129,7 +129,7 @@ FUNCTION void put_moments(float (&sum)[N][BLOCK_TILE][BLOCK_TILE], int n_rows, i
         both[2 * o] = valid ? (double)total : 0.0;
         both[2 * o + 1] = valid ? (double)squares + (double)total * (double)total / n : 0.0;
     }
-    sum_over_warp<2 * N>(both);
+    both[0] = sum_over_warp<2 * N>(both);
     if (threadIdx.x % (16 / N) == 0 && value < 2 * n_channels)
         parts[value] = both[0];
 }

@@ -138,7 +138,7 @@ ESPER_KERNEL(esper_block_group_norm_back, BLOCK_GROUP_THREADS)
         sum_g += (double)scale[c] * both[0];
         sum_gx += (double)scale[c] * both[1];
         both[1] *= (double)rstd;
-        sum_over_warp<2>(both);
+        both[0] = sum_over_warp<2>(both);
         if (sample % 16 == 0)
             parts[2 * c + sample / 16] = both[0];
     }

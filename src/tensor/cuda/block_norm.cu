@@ -144,7 +144,7 @@ FUNCTION void put_both(double a, double b, double *room, double *to)
     double both[2] = {a, b};
     int warp = threadIdx.x / 32;
 
-    sum_over_warp<2>(both);
+    both[0] = sum_over_warp<2>(both);
     if (threadIdx.x % 16 == 0)
         room[2 * warp + threadIdx.x % 32 / 16] = both[0];
     __syncthreads();
