@@ -6,7 +6,11 @@
     X(RELU, relu)           \
     X(GELU, gelu)           \
     X(SIGMOID, sigmoid)     \
-    X(TANH, tanh)
+    X(TANH, tanh)           \
+    X(LINEAR, linear)       \
+    X(ATTENTION, attention) \
+    X(LAYER_NORM, layer_norm) \
+    X(LSTM, lstm)
 
 #define BLOCKED_LIST(X)      \
     X(RELU, relu)           \
