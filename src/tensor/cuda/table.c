@@ -21,7 +21,11 @@
     X(SOFTMAX_XENT, softmax_xent)          \
     X(GRAD_NORM, grad_norm)                \
     X(SGD, sgd)                            \
-    X(ADAMW, adamw)
+    X(ADAMW, adamw)                        \
+    X(LINEAR, linear)                      \
+    X(ATTENTION, attention)                \
+    X(LAYER_NORM, layer_norm)              \
+    X(LSTM, lstm)
 
 #define BLOCKED_LIST(X)                    \
     X(RELU, relu)                          \
