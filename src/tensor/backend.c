@@ -182,6 +182,22 @@ int esper_backend_width(const esper_backend *be, const esper_pool *pool)
     return be->ops->width != NULL ? be->ops->width(be) : esper_pool_threads(pool);
 }
 
+void esper_backend_stand_by(esper_backend *be, bool on)
+{
+    if (be->ops->stand_by != NULL)
+        be->ops->stand_by(be, on);
+}
+
+int32_t esper_backend_device(const esper_backend *be)
+{
+    return be->ops->device != NULL ? be->ops->device(be) : ESPER_GUARD_HOST;
+}
+
+bool esper_backend_reports(const esper_backend *be)
+{
+    return !be->ops->flags_only;
+}
+
 void esper_backend_forget(esper_backend *be, uint64_t program)
 {
     if (be->ops->forget != NULL)

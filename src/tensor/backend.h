@@ -101,6 +101,13 @@ typedef struct esper_backend_ops {
     bool behind; /* streams may be behind the caller; false: what is queued is done when the call returns */
     /* May be NULL: this program will not be run again, whatever it kept of it. */
     void (*forget)(esper_backend *be, uint64_t program);
+    /* `scan` raises the flag and leaves no report: passes and steps of a network whose flag is up (esper_pass.skip) do nothing,
+     * so that who wants to know more scans what still stands there. */
+    bool flags_only;
+    /* The CUDA device that its memory is of, for who works on it in the backend's stead; NULL: it is the host's. */
+    int (*device)(const esper_backend *be);
+    /* May be NULL. The calling thread, one of `each`, is about to wait for something that is not the backend's (on), or has it. */
+    void (*stand_by)(esper_backend *be, bool on);
     /* How many items of `each` it likes to have under way at a time; NULL: as many as the pool has threads. */
     int (*width)(const esper_backend *be);
 } esper_backend_ops;
@@ -152,6 +159,15 @@ int esper_backend_width(const esper_backend *be, const esper_pool *pool);
 
 /* A program that will not be run again (plans tell it of theirs). */
 void esper_backend_forget(esper_backend *be, uint64_t program);
+
+/* Around a lock that threads of `each` contend for: a backend that serves all who wait together does not wait for this one. */
+void esper_backend_stand_by(esper_backend *be, bool on);
+
+/* The number of the CUDA device whose memory it has; ESPER_GUARD_HOST: it has the host's. */
+int32_t esper_backend_device(const esper_backend *be);
+
+/* Whether a scan leaves a report in the guard; else it raises the flag alone. */
+bool esper_backend_reports(const esper_backend *be);
 
 /* Waits until all that was queued on the stream is done. */
 esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream);

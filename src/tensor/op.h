@@ -155,6 +155,7 @@ typedef struct esper_pass {
     uint64_t        seed;
     uint32_t        network, step;
     const uint32_t *sample_id; /* (N) global index of each sample: keys dropout */
+    const uint32_t *skip;      /* a word of the backend's: while it is not 0 a backend that is behind leaves the pass out */
 } esper_pass;
 
 /* Settings of an optimiser group for the next step. Kept by the optimiser, read by its lanes. */
