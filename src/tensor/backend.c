@@ -167,6 +167,18 @@ esper_status esper_backend_scan(esper_backend *be, esper_backend_stream *stream,
     return be->ops->scan(be, stream, guard, request, flag);
 }
 
+esper_status esper_backend_gather(esper_backend *be, esper_backend_stream *stream, const esper_gather *gather,
+                                  const esper_pick *picks)
+{
+    assert(stream == NULL || stream->backend == be);
+    return be->ops->gather == NULL ? ESPER_E_UNSUPPORTED : be->ops->gather(be, stream, gather, picks);
+}
+
+bool esper_backend_gathers(const esper_backend *be)
+{
+    return be->ops->gather != NULL;
+}
+
 void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_item, void *context)
 {
     if (be->ops->each != NULL) {

@@ -108,6 +108,9 @@ typedef struct esper_backend_ops {
     int (*device)(const esper_backend *be);
     /* May be NULL. The calling thread, one of `each`, is about to wait for something that is not the backend's (on), or has it. */
     void (*stand_by)(esper_backend *be, bool on);
+    /* May be NULL: batches are made by the host. The picks are the host's, and may be used again when the call returns. */
+    esper_status (*gather)(esper_backend *be, esper_backend_stream *stream, const esper_gather *gather,
+                           const esper_pick *picks);
     /* How many items of `each` it likes to have under way at a time; NULL: as many as the pool has threads. */
     int (*width)(const esper_backend *be);
 } esper_backend_ops;
@@ -149,6 +152,11 @@ esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream,
  * earlier scan found good and nobody has read is given up. */
 esper_status esper_backend_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
                                 const esper_guard_scan *request, uint32_t *flag);
+
+/* Makes a batch where the backend can do so; E_UNSUPPORTED without a message where it is the host's to make. */
+esper_status esper_backend_gather(esper_backend *be, esper_backend_stream *stream, const esper_gather *gather,
+                                  const esper_pick *picks);
+bool         esper_backend_gathers(const esper_backend *be);
 
 /* Runs all items, each with a stream to queue its work on, on as many threads as the backend has; returns when the last is done.
  * Items do not call it, and use no other stream. */

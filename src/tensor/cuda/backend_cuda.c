@@ -215,6 +215,12 @@ static esper_status scan_cuda(esper_backend *be, esper_backend_stream *stream, e
     return cuda_queue_scan(queue_of(be, stream), guard, request->roles, flag);
 }
 
+static esper_status gather_cuda(esper_backend *be, esper_backend_stream *stream, const esper_gather *gather,
+                                const esper_pick *picks)
+{
+    return cuda_queue_gather(queue_of(be, stream), gather, picks);
+}
+
 static void forget_cuda(esper_backend *be, uint64_t program)
 {
     cuda_backend *self = backend_of(be);
@@ -341,6 +347,7 @@ const esper_backend_ops esper_backend_cuda = {
     .fill = fill_cuda,
     .each = each_cuda,
     .scan = scan_cuda,
+    .gather = gather_cuda,
     .behind = true,
     .flags_only = true,
     .device = device_cuda,

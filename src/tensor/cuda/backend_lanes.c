@@ -83,6 +83,7 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
         table->hash = XXH64(image->image.binary, (size_t)((const char *)image->end - (const char *)image->image.binary),
                             table->hash);
     ESPER_TRY(kernel_of(table, "esper_move", 0, &table->move));
+    ESPER_TRY(kernel_of(table, "esper_gather_batch", 0, &table->gather));
     return kernel_of(table, "esper_scan_flags", 0, &table->scan);
 }
 
@@ -416,6 +417,24 @@ esper_status cuda_lanes_run_scans(cuda_lanes_table *table, const cuda_scan *cons
             argument.lane[call.n_lanes] = scan->at;
             if (scan->blocks > call.blocks)
                 call.blocks = scan->blocks;
+        }
+        ESPER_TRY(cuda_lanes_call(table, &call, &argument));
+    }
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *tables, int n)
+{
+    for (int first = 0; first < n; first += ESPER_CUDA_LANES) {
+        cuda_call call = {.kernel = table->gather, .threads = CUDA_GATHER_THREADS};
+        esper_cuda_lanes argument;
+
+        for (; call.n_lanes < ESPER_CUDA_LANES && first + call.n_lanes < n; call.n_lanes++) {
+            const cuda_gather_table *batch = tables[first + call.n_lanes];
+
+            argument.lane[call.n_lanes] = (const void *)batch;
+            if (batch->gather.n > call.blocks)
+                call.blocks = batch->gather.n;
         }
         ESPER_TRY(cuda_lanes_call(table, &call, &argument));
     }

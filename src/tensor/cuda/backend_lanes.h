@@ -73,7 +73,7 @@ typedef struct cuda_lanes_table {
     CUstream      stream;
     cuda_kernel  *kernels;
     int           n_kernels, room_kernels;
-    CUfunction    move, scan;
+    CUfunction    move, scan, gather;
     cuda_program *programs[CUDA_BUCKETS];
     cuda_kept    *kept[CUDA_BUCKETS];
     int           n_kept;
@@ -103,6 +103,8 @@ esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program
 /* Queues lanes by themselves; those that are computed alike, together. */
 esper_status cuda_lanes_run(cuda_lanes_table *table, const cuda_lane *const *lanes, int n);
 esper_status cuda_lanes_run_scans(cuda_lanes_table *table, const cuda_scan *const *scans, int n);
+/* Batches are gathered; the tables lie where the device reads them. */
+esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *tables, int n);
 /* One launch with the argument that every kernel has, filled in by the caller. */
 esper_status cuda_lanes_call(cuda_lanes_table *table, const cuda_call *call, void *argument);
 

@@ -191,7 +191,7 @@ static esper_status hand_on_heads(cuda_backend *self, cuda_queue *queues)
 
 enum { MOST_TOGETHER = 4096 };
 
-/* What is handed on next: moves before scans, those before lanes, one operation at a time, and programs when all others have come
+/* What is handed on next: moves before batches, scans and those before lanes, one operation at a time, and programs when all others have come
  * to theirs: they are most of the work, and are done by as many as there are. */
 static cuda_entry_kind next_kind(const cuda_queue *queues, int *op_out)
 {
@@ -243,12 +243,14 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
                 together = larger;
             }
             for (int i = 0, last = entry->n; i < last; i++, entry++)
-                together[n++] = kind == CUDA_SCAN   ? (const void *)entry->scan
+                together[n++] = kind == CUDA_GATHER ? entry->batch
+                                : kind == CUDA_SCAN ? (const void *)entry->scan
                                 : kind == CUDA_LANE ? (const void *)entry->lane
                                                     : (const void *)entry->program;
             queue->begin = (int)(entry - queue->entries);
         }
-        status = kind == CUDA_SCAN   ? cuda_lanes_run_scans(&self->lanes, (const cuda_scan *const *)together, n)
+        status = kind == CUDA_GATHER ? cuda_lanes_run_gathers(&self->lanes, together, n)
+                 : kind == CUDA_SCAN ? cuda_lanes_run_scans(&self->lanes, (const cuda_scan *const *)together, n)
                  : kind == CUDA_LANE ? cuda_lanes_run(&self->lanes, (const cuda_lane *const *)together, n)
                                      : cuda_lanes_run_programs(&self->lanes, (const cuda_program *const *)together, n);
     }
@@ -390,6 +392,20 @@ esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *program
         ESPER_TRY(status);
         ESPER_TRY(push(queue, &entry));
     }
+    return pushed(queue);
+}
+
+esper_status cuda_queue_gather(cuda_queue *queue, const esper_gather *gather, const esper_pick *picks)
+{
+    size_t bytes = (size_t)gather->n * sizeof(*picks);
+    cuda_gather_table *table;
+    void *room;
+
+    ESPER_TRY(take_stage(queue, sizeof(*table) + bytes, &room));
+    table = room;
+    table->gather = *gather;
+    memcpy(table->pick, picks, bytes);
+    ESPER_TRY(push(queue, &(cuda_entry){.kind = CUDA_GATHER, .n = 1, .batch = table}));
     return pushed(queue);
 }
 

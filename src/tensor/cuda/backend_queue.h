@@ -29,7 +29,7 @@ typedef struct cuda_stage {
     size_t             bytes, used;
 } cuda_stage;
 
-typedef enum cuda_entry_kind { CUDA_MOVE, CUDA_SCAN, CUDA_LANE, CUDA_PROGRAM, CUDA_NOTHING } cuda_entry_kind;
+typedef enum cuda_entry_kind { CUDA_MOVE, CUDA_GATHER, CUDA_SCAN, CUDA_LANE, CUDA_PROGRAM, CUDA_NOTHING } cuda_entry_kind;
 
 /* Something to do. */
 typedef struct cuda_entry {
@@ -40,6 +40,7 @@ typedef struct cuda_entry {
     const struct cuda_program *program;
     cuda_move       move;
     const struct cuda_scan    *scan;
+    const void                *batch; /* CUDA_GATHER: a cuda_gather_table, staged */
 } cuda_entry;
 
 /* What has been copied out, and waits for the host to take it where it is wanted. */
@@ -89,6 +90,7 @@ esper_status cuda_queue_copy_out(cuda_queue *queue, void *to, const void *from, 
 esper_status cuda_queue_copy(cuda_queue *queue, void *to, const void *from, size_t bytes);
 esper_status cuda_queue_fill(cuda_queue *queue, void *to, float value, size_t count);
 esper_status cuda_queue_scan(cuda_queue *queue, esper_guard *guard, uint32_t roles, uint32_t *flag);
+esper_status cuda_queue_gather(cuda_queue *queue, const esper_gather *gather, const esper_pick *picks);
 /* All that was queued is done when it returns. */
 esper_status cuda_queue_wait(cuda_queue *queue);
 

@@ -1,4 +1,4 @@
-/* Copies and fills of many networks in one launch, and the scan that raises flags. */
+/* Copies and fills of many networks in one launch, the scan that raises flags, and batches out of samples on the device. */
 #include "tensor/cuda/dialect.cuh"
 #include "tensor/cuda/moves.h"
 
@@ -57,4 +57,56 @@ ESPER_KERNEL(esper_scan_flags, 256)
     }
     if (bad != 0)
         atomicOr(table->flag, bad);
+}
+
+/* A batch of images: each pixel is looked up where window and mirror say it lies; what lies outside of the image, or in the square
+ * that is cut out, is black. */
+FUNCTION void gather_image(const esper_gather *gather, const esper_pick *pick, int sample)
+{
+    int height = gather->dim[1], width = gather->dim[2], plane = height * width, n = gather->dim[0] * plane;
+    const unsigned char *image = (const unsigned char *)gather->items + (uint64_t)pick->item * n;
+    float *to = gather->inputs + (uint64_t)sample * n;
+    int top = pick->cut_y - gather->cutout / 2, left = pick->cut_x - gather->cutout / 2;
+    bool flip = pick->flip != 0;
+
+    for (int i = threadIdx.x; i < n; i += CUDA_GATHER_THREADS) {
+        int c = i / plane, y = i % plane / width, x = i % width;
+        int from_y = y + pick->top, from_x = (flip ? width - 1 - x : x) + pick->left;
+        bool outside = from_y < 0 || from_y >= height || from_x < 0 || from_x >= width;
+        bool cut = y >= top && y < top + gather->cutout && x >= left && x < left + gather->cutout;
+
+        to[i] = gather->levels[c * 256 + (outside || cut ? 0 : image[c * plane + from_y * width + from_x])];
+    }
+}
+
+ESPER_KERNEL(esper_gather_batch, 128)
+{
+    const cuda_gather_table *table = (const cuda_gather_table *)(const void *)lanes.lane[blockIdx.y];
+    int sample = (int)blockIdx.x, n;
+    esper_gather gather;
+    esper_pick pick;
+
+    if (sample >= table->gather.n)
+        return;
+    gather = table->gather;
+    pick = table->pick[sample];
+    n = gather.dim[0];
+    if (gather.kind == ESPER_ITEMS_TOKENS) {
+        const unsigned short *tokens = (const unsigned short *)gather.items + (uint64_t)pick.item * n;
+
+        for (int t = threadIdx.x; t < n; t += CUDA_GATHER_THREADS) {
+            ((int32_t *)gather.inputs)[(uint64_t)sample * n + t] = tokens[t];
+            if (gather.targets != NULL)
+                gather.targets[(uint64_t)sample * n + t] = tokens[t + 1];
+        }
+        return;
+    }
+    if (gather.targets != NULL && threadIdx.x == 0)
+        gather.targets[sample] = gather.labels[pick.item];
+    if (gather.kind == ESPER_ITEMS_IMAGES) {
+        gather_image(&gather, &pick, sample);
+        return;
+    }
+    for (int i = threadIdx.x; i < n; i += CUDA_GATHER_THREADS)
+        gather.inputs[(uint64_t)sample * n + i] = ((const float *)gather.items)[(uint64_t)pick.item * n + i];
 }

@@ -36,4 +36,12 @@ typedef struct cuda_scan_table {
     cuda_stretch stretch[];
 } cuda_scan_table;
 
+/* A batch that is gathered, in memory of the host that the device reads: picks follow. A block makes a sample. */
+typedef struct cuda_gather_table {
+    esper_gather gather;
+    esper_pick   pick[];
+} cuda_gather_table;
+
+enum { CUDA_GATHER_THREADS = 128 };
+
 #endif
