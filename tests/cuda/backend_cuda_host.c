@@ -8,6 +8,7 @@
 #include "cuda/cuda_host.h"
 #include "cuda/host_cuda_run.h"
 #include "tensor/backends.h"
+#include "tensor/cuda/block_lower.h"
 #include "tensor/cuda/kernels.h"
 #include "tensor/net.h"
 
@@ -79,13 +80,20 @@ static bool supports_host(const esper_backend *be, esper_op_kind kind)
     return esper_cuda_op_of(kind, ESPER_CUDA_CANONICAL) != NULL || esper_cuda_op_of(kind, ESPER_CUDA_BLOCKED) != NULL;
 }
 
-static size_t bytes_host(const esper_backend *be, const esper_tensor *tensor, int max_samples)
+static esper_status lower_host(const esper_backend *be, const esper_net *net, int max_samples, esper_net *lowered_out)
 {
-    int samples =
-        tensor->layout == ESPER_CUDA_BLOCKED ? esper_cuda_blocks_of(max_samples) * ESPER_CUDA_BLOCK : max_samples;
+    const char *wanted = getenv("ESPER_CUDA_HOST");
 
     (void)be;
-    return (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? samples : 1);
+    if (wanted != NULL && strcmp(wanted, "canonical") == 0)
+        return ESPER_E_UNSUPPORTED;
+    return esper_cuda_lower(net, max_samples, lowered_out);
+}
+
+static size_t bytes_host(const esper_backend *be, const esper_tensor *tensor, int max_samples)
+{
+    (void)be;
+    return esper_cuda_bytes(tensor, max_samples);
 }
 
 static size_t scratch_host(const esper_backend *be, const esper_launch *launch, int max_samples)
@@ -119,6 +127,7 @@ static const esper_backend_ops cuda_host = {
     .open = open_host,
     .close = esper_ram_backend_close,
     .supports = supports_host,
+    .lower = lower_host,
     .bytes = bytes_host,
     .scratch = scratch_host,
     .sums = sums_host,

@@ -39,7 +39,17 @@
     X(STRAIGHT_THROUGH, straight_through) \
     X(BLEND_ADD, blend_add)               \
     X(BLEND_MUL, blend_mul)               \
-    X(BLEND_GATE, blend_gate)
+    X(BLEND_GATE, blend_gate)             \
+    X(CONV2D, conv2d)                     \
+    X(BATCH_NORM, batch_norm)             \
+    X(GROUP_NORM, group_norm)             \
+    X(MAX_POOL, max_pool)                 \
+    X(GLOBAL_MEAN, global_mean)           \
+    X(LINEAR, linear)                     \
+    X(SOFTMAX_XENT, softmax_xent)         \
+    X(PACK, pack)                         \
+    X(UNPACK, unpack)                     \
+    X(CONV_NORM, conv_norm)
 
 #define X(kind, name) extern const esper_cuda_op esper_cuda_##name;
 CANONICAL_LIST(X)
