@@ -52,6 +52,11 @@ void cuda_host_run(const esper_launch *launch)
     const esper_cuda_op *op = esper_cuda_op_of(launch->kind, launch->variant);
     static esper_cuda_lanes lanes; /* 4 KB; launches are made by one thread at a time */
 
+    if (op == NULL) {
+        fprintf(stderr, "CUDA on the host: there is no %s in layout %d\n", esper_op_info_of(launch->kind)->name,
+                launch->variant);
+        abort();
+    }
     for (int l = 0; l < launch->n_lanes;) {
         steps together = steps_of(op, launch, l);
         int n = 0;
