@@ -253,6 +253,63 @@ static void check_blocked(const op_case *c)
     op_run_fini(&exact);
 }
 
+/* ------------------------------------------------------------------------------------------------ several lanes */
+
+enum { LANES = 3 };
+
+static void *take_scratch(esper_lane *lane, esper_op_kind kind, esper_direction direction)
+{
+    const esper_cuda_op *op = esper_cuda_op_of(kind, ESPER_CUDA_CANONICAL);
+    size_t bytes = op->scratch == NULL ? 0 : op->scratch(lane, direction == ESPER_BACKWARD, lane->max_samples);
+
+    lane->scratch = bytes == 0 ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (lane->scratch != NULL)
+        memset(lane->scratch, 0xff, bytes);
+    return lane->scratch;
+}
+
+static void run_together(op_run *runs, esper_op_kind kind, esper_direction direction)
+{
+    esper_launch launch = {.kind = kind, .direction = direction, .n_lanes = LANES};
+    esper_lane lanes[LANES];
+
+    for (int l = 0; l < LANES; l++) {
+        lanes[l] = runs[l].lane;
+        lanes[l].max_samples = runs[l].c->flat ? 0 : runs[l].c->pass.n_samples;
+        take_scratch(&lanes[l], kind, direction);
+    }
+    launch.lanes = lanes;
+    cuda_host_run(&launch);
+    for (int l = 0; l < LANES; l++)
+        free(lanes[l].scratch);
+}
+
+/* A lane gives the same bits beside others, larger and smaller ones, as alone. */
+static void test_together(void **state)
+{
+    esper_op_kind kind = *(const esper_op_kind *)*state;
+
+    for (uint32_t number = 0; number < (uint32_t)effort(8, 3); number++) {
+        op_case c[LANES];
+        op_run alone, runs[LANES];
+
+        for (int l = 0; l < LANES; l++) {
+            op_case_init(&c[l], kind, 5000 + LANES * number + (uint32_t)l);
+            op_run_init(&runs[l], &c[l], sizeof(float), 0x55);
+        }
+        run_together(runs, kind, ESPER_FORWARD);
+        if (!c[0].flat)
+            run_together(runs, kind, ESPER_BACKWARD);
+        for (int l = 0; l < LANES; l++) {
+            run_case(&alone, &c[l], cuda_host_kernels(), 0x55);
+            check_equal(&alone, &runs[l]);
+            op_run_fini(&alone);
+            op_run_fini(&runs[l]);
+            op_case_fini(&c[l]);
+        }
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------ all of them */
 
 static void test_op(esper_op_kind kind, int full, int brief, void (*check)(const op_case *c))
@@ -300,27 +357,30 @@ static bool is_elementwise(esper_op_kind kind)
     }
 }
 
-static const char *blocked_name(esper_op_kind kind)
+static const char *name_of(esper_op_kind kind, const char *how)
 {
-    static char names[ESPER_N_OPS][40];
+    static char names[3 * ESPER_N_OPS][40];
+    static int n;
 
-    snprintf(names[kind], sizeof(names[kind]), "%s, blocked", esper_op_info_of(kind)->name);
-    return names[kind];
+    snprintf(names[n], sizeof(names[n]), "%s%s", esper_op_info_of(kind)->name, how);
+    return names[n++];
 }
 
 int main(void)
 {
     static esper_op_kind kinds[ESPER_N_OPS];
-    static struct CMUnitTest tests[2 * ESPER_N_OPS];
+    static struct CMUnitTest tests[3 * ESPER_N_OPS];
     size_t n = 0;
 
-    for (int kind = 0; kind < ESPER_N_OPS; kind++) {
-        kinds[kind] = (esper_op_kind)kind;
-        if (esper_cuda_op_of(kinds[kind], ESPER_CUDA_CANONICAL) != NULL)
-            tests[n++] =
-                (struct CMUnitTest){esper_op_info_of(kinds[kind])->name, test_canonical, NULL, NULL, &kinds[kind]};
-        if (is_elementwise(kinds[kind]))
-            tests[n++] = (struct CMUnitTest){blocked_name(kinds[kind]), test_blocked, NULL, NULL, &kinds[kind]};
+    for (int k = 0; k < ESPER_N_OPS; k++) {
+        esper_op_kind kind = kinds[k] = (esper_op_kind)k;
+
+        if (esper_cuda_op_of(kind, ESPER_CUDA_CANONICAL) != NULL) {
+            tests[n++] = (struct CMUnitTest){name_of(kind, ""), test_canonical, NULL, NULL, &kinds[k]};
+            tests[n++] = (struct CMUnitTest){name_of(kind, ", together"), test_together, NULL, NULL, &kinds[k]};
+        }
+        if (is_elementwise(kind))
+            tests[n++] = (struct CMUnitTest){name_of(kind, ", blocked"), test_blocked, NULL, NULL, &kinds[k]};
     }
     return _cmocka_run_group_tests("cuda ops", tests, n, NULL, NULL);
 }
