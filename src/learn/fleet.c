@@ -122,6 +122,14 @@ static esper_status open_env(esper_fleet *fleet, int index, esper_backend_stream
     return status;
 }
 
+/* Others may be computing while this one waits for its turn. */
+static void lock_mind(esper_fleet *fleet)
+{
+    esper_backend_stand_by(fleet->engine->backend, true);
+    pthread_mutex_lock(&fleet->mind_lock);
+    esper_backend_stand_by(fleet->engine->backend, false);
+}
+
 static esper_status decide(esper_fleet *fleet, int index, const esper_policy_view *view, esper_backend_stream *stream,
                            bool last)
 {
@@ -133,7 +141,7 @@ static esper_status decide(esper_fleet *fleet, int index, const esper_policy_vie
     member->n_steps++;
     if (fleet->mind == NULL)
         return esper_env_decide(member->env, NULL, last);
-    pthread_mutex_lock(&fleet->mind_lock);
+    lock_mind(fleet);
     fleet->seconds_mind -= esper_clock_seconds();
     status = fleet->mind->decide(fleet->mind->context, index, view, stream, &decision);
     fleet->seconds_mind += esper_clock_seconds();
@@ -148,7 +156,7 @@ static esper_status settle(esper_fleet *fleet, int index)
 
     if (fleet->mind == NULL || fleet->mind->settle == NULL)
         return ESPER_OK;
-    pthread_mutex_lock(&fleet->mind_lock);
+    lock_mind(fleet);
     status = fleet->mind->settle(fleet->mind->context, index, &look);
     pthread_mutex_unlock(&fleet->mind_lock);
     return status;

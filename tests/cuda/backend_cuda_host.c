@@ -120,15 +120,8 @@ static esper_status enqueue_host(esper_backend *be, esper_backend_stream *stream
     return ESPER_OK;
 }
 
-static const char *identity_host(const esper_backend *be)
-{
-    (void)be;
-    return "cuda_host";
-}
-
 static const esper_backend_ops cuda_host = {
     ESPER_RAM_BACKEND_OPS,
-    .identity = identity_host,
     .name = "cpu",
     .about = "the kernels of the cuda backend, on the host",
     .open = open_host,

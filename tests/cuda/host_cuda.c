@@ -162,18 +162,17 @@ static int next_thread(void)
 /* Gives the turn away, and returns when it has come back. */
 static void wait_for_a_turn(thread_state state)
 {
-    int self = now, next;
-    stack *s;
+    int next;
 
-    threads[self].state = state;
+    threads[now].state = state;
     next = next_thread();
     if (next < 0)
         die_of_a_hang();
-    s = threads[next].state == NOT_BEGUN ? take_stack() : threads[next].on;
-    threads[next].on = s;
-    if (_setjmp(threads[self].on->place) == 0) {
+    if (threads[next].state == NOT_BEGUN)
+        threads[next].on = take_stack();
+    if (_setjmp(threads[now].on->place) == 0) {
         take_the_place_of(next);
-        go_on(s, NULL);
+        go_on(threads[now].on, NULL);
     }
     arrive();
 }

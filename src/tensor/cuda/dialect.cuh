@@ -31,6 +31,12 @@
 
 #endif
 
+/* The lane of this block. A pass that is to be left out is left before any barrier, by all threads alike. */
+#define ESPER_LANE(lane)                                    \
+    const esper_lane *lane = lanes.lane[blockIdx.y];        \
+    if (lane->pass->skip != NULL && *lane->pass->skip != 0) \
+    return
+
 /* Batch statistics and dropout, or not: esper_lane_trains, as a device asks it. */
 FUNCTION bool lane_trains(const esper_lane *lane)
 {

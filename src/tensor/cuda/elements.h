@@ -25,6 +25,13 @@ static inline int elements_launch(const esper_lane *lane, int layout, const char
     return 1;
 }
 
+/* One more launch of the given blocks, behind n that are there. */
+static inline int elements_push(esper_cuda_launch *out, int n, const char *kernel, int blocks)
+{
+    out[n] = (esper_cuda_launch){.kernel = kernel, .threads = ELEMENTS_THREADS, .blocks = blocks};
+    return n + 1;
+}
+
 /* The table of an operation that is one such launch in either direction; name: of the operation in its layout. */
 #define ELEMENTS_OP(name, layout)                                                                               \
     static int forward_##name(const esper_lane *lane, esper_part part, esper_cuda_launch *out)                  \
