@@ -93,11 +93,12 @@ static void draw_net(esper_net *net, uint32_t number)
 {
     esper_rng rng = rng_of(number, 0);
     int blocks = between(&rng, 1, 3), classes = between(&rng, 2, 12), x, weight, bias = ESPER_NO_TENSOR;
+    int most = number % 8 == 7 ? 36 : 18; /* a large image: warps have two tiles of its pixels */
 
     n_names = 0;
     esper_net_init(net);
-    net->input = esper_net_input(net, "x", ESPER_F32, 3,
-                                 (int[]){between(&rng, 1, 5), between(&rng, 3, 18), between(&rng, 3, 18)});
+    net->input =
+        esper_net_input(net, "x", ESPER_F32, 3, (int[]){between(&rng, 1, 5), most > 18 ? most : between(&rng, 3, 18), between(&rng, 3, most)});
     net->target = esper_net_input(net, "target", ESPER_I32, 1, (int[]){1});
     net->tensors[net->input].want_grad = between(&rng, 0, 1) == 1;
     x = net->input;
@@ -148,11 +149,32 @@ static void stir_parameters(small_run *run, uint32_t number)
     }
 }
 
-static void open_net(small_run *run, const char *backend, uint32_t number, bool training)
+typedef enum mode { TRAINING, FIXED_STATISTICS, RANKS } mode;
+
+/* Another rank that has the same samples. */
+static esper_status twice(void *context, double *values, size_t count)
 {
+    (void)context;
+    for (size_t i = 0; i < count; i++)
+        values[i] *= 2;
+    return ESPER_OK;
+}
+
+static void open_net(small_run *run, const char *backend, uint32_t number, mode how)
+{
+    static const esper_exchange exchange = {.sum = twice};
+
     draw_net(&run->net, number);
     small_run_open_on(run, backend, 1, batch_of(number), true);
-    run->pass.training = training;
+    if (how == RANKS) {
+        esper_plan_net net = {.net = &run->net, .slab = &run->slab, .pass = &run->pass, .exchange = &exchange};
+        esper_plan_desc desc = {
+            .backend = run->backend, .nets = &net, .n_nets = 1, .max_samples = run->pass.n_samples, .training = true};
+
+        esper_plan_close(run->plan);
+        assert_int_equal(esper_plan_open(&desc, &run->plan), ESPER_OK);
+    }
+    run->pass.training = how != FIXED_STATISTICS;
     run->pass.loss_scale = 1.0f / (float)run->pass.n_samples;
     stir_parameters(run, number);
 }
@@ -262,16 +284,16 @@ static void check_bits(const small_run *one, const small_run *other, uint32_t nu
 
 /* ------------------------------------------------------------------------------------------------ tests */
 
-static void check_net(uint32_t number, bool training)
+static void check_net(uint32_t number, mode how)
 {
     static small_run ref, cuda, other;
     uint32_t n_batches;
 
-    open_net(&ref, "ref", number, training);
-    open_net(&cuda, "cpu", number, training); /* the name that it has in the list of these programs */
+    open_net(&ref, "ref", number, how);
+    open_net(&cuda, "cpu", number, how); /* the name that it has in the list of these programs */
     n_batches = check_batches(&ref, &cuda, number);
     if (number % 4 == 0) {
-        open_net(&other, "cpu", number, training);
+        open_net(&other, "cpu", number, how);
         host_cuda_reverse(true);
         for (uint32_t b = 0; b < n_batches; b++)
             run_batch(&other, number, b);
@@ -290,7 +312,7 @@ static void test_training(void **state)
 
     (void)state;
     for (int i = 0; i < n; i++)
-        check_net((uint32_t)i, true);
+        check_net((uint32_t)i, TRAINING);
 }
 
 /* Gradients where statistics are fixed, as in a frozen region. */
@@ -298,7 +320,15 @@ static void test_fixed_statistics(void **state)
 {
     (void)state;
     for (int i = 0; i < effort(20, 6); i++)
-        check_net(1000 + (uint32_t)i, false);
+        check_net(1000 + (uint32_t)i, FIXED_STATISTICS);
+}
+
+/* In two parts, between which ranks meet. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < effort(20, 6); i++)
+        check_net(2000 + (uint32_t)i, RANKS);
 }
 
 int main(void)
@@ -306,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training),
         cmocka_unit_test(test_fixed_statistics),
+        cmocka_unit_test(test_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,10 +90,11 @@ BLOCK_FUNCTION int block_side(const block_conv *v)
     return v->kernel | 1;
 }
 
-/* Output channels of a warp. */
+/* Output channels of a warp. Eight with more than one tap would take so many registers that too few warps are there to hide how
+ * long pixels take to come. */
 BLOCK_FUNCTION int block_channels(const block_conv *v)
 {
-    return v->out_c == 1 ? 1 : v->out_c <= 4 || v->kernel > 3 ? 4 : 8;
+    return v->out_c == 1 ? 1 : v->out_c <= 4 || v->kernel > 1 ? 4 : 8;
 }
 
 /* Which block of threads does what: its warps are so many tiles of channels by so many tiles of pixels. */
@@ -101,6 +102,7 @@ typedef struct block_cut {
     int channel_warps, pixel_warps;
     int channel_tiles, channel_blocks; /* of one group */
     int tiles_x, tiles, pixel_blocks;
+    int turns;  /* tiles of pixels that a warp makes, one after the other */
     int stride; /* floats of shared memory from a tap to the next: in whatever order weights are put there, eight channels of
                    four taps lie in 32 banks */
     int chunk;  /* input channels whose weights are there at once */
@@ -118,7 +120,8 @@ BLOCK_FUNCTION block_cut block_cut_of(const block_conv *v)
     cut.channel_blocks = block_divide(cut.channel_tiles, cut.channel_warps);
     cut.tiles_x = block_divide(v->out_w, BLOCK_TILE);
     cut.tiles = cut.tiles_x * block_divide(v->out_h, BLOCK_TILE);
-    cut.pixel_blocks = block_divide(cut.tiles, cut.pixel_warps);
+    cut.turns = cut.tiles < 64 ? 1 : 2;
+    cut.pixel_blocks = block_divide(cut.tiles, cut.pixel_warps * cut.turns);
     width = cut.channel_warps * channels;
     cut.stride = width > 8 ? width + 8 : 8;
     cut.chunk = BLOCK_WEIGHTS / (taps * cut.stride);

@@ -15,11 +15,11 @@ static void push_conv(block_list *list, const esper_lane *lane, bool back)
 {
     static const char *const names[2][4][3] = {
         {{"esper_block_conv_1_1", "esper_block_conv_1_4", "esper_block_conv_1_8"},
-         {"esper_block_conv_3_1", "esper_block_conv_3_4", "esper_block_conv_3_8"},
+         {"esper_block_conv_3_1", "esper_block_conv_3_4", NULL},
          {"esper_block_conv_5_1", "esper_block_conv_5_4", NULL},
          {"esper_block_conv_7_1", "esper_block_conv_7_4", NULL}},
         {{"esper_block_conv_back_1_1", "esper_block_conv_back_1_4", "esper_block_conv_back_1_8"},
-         {"esper_block_conv_back_3_1", "esper_block_conv_back_3_4", "esper_block_conv_back_3_8"},
+         {"esper_block_conv_back_3_1", "esper_block_conv_back_3_4", NULL},
          {"esper_block_conv_back_5_1", "esper_block_conv_back_5_4", NULL},
          {"esper_block_conv_back_7_1", "esper_block_conv_back_7_4", NULL}}};
     block_conv v = block_conv_of(lane, back);

@@ -2,7 +2,7 @@
  *
  * A thread has its sample's 4 x 4 pixels of a few output channels in registers. For each input channel it loads the pixels that
  * these see, all at once, and goes through the taps: a weight, which the whole warp reads from shared memory at one address,
- * serves 16 pixels. With 8 channels and 3 x 3 taps that is 1,152 multiply-adds for 36 loads of pixels and 18 of weights.
+ * serves 16 pixels. With 4 channels and 3 x 3 taps that is 576 multiply-adds for 36 loads of pixels and 9 of weights.
  *
  * Where a norm follows, the tile's sums and squares of deviations are taken while it is in registers. */
 #include "tensor/cuda/block.cuh"
@@ -134,131 +134,142 @@ FUNCTION void put_moments(float (&sum)[N][BLOCK_TILE][BLOCK_TILE], int n_rows, i
         parts[value] = both[0];
 }
 
+/* Where a tile's results go: to y, and its moments to the norm's sums; or to the gradient of x. */
+template <int N, bool BACK>
+FUNCTION void put_tile(const esper_lane *lane, const block_conv &v, int block, int channel, int n_channels, int tile,
+                       int n_tiles, int oy, int ox, float (&sum)[N][BLOCK_TILE][BLOCK_TILE])
+{
+    int sample = threadIdx.x % 32, n_rows = min(BLOCK_TILE, v.out_h - oy), n_columns = min(BLOCK_TILE, v.out_w - ox);
+    int plane = v.out_h * v.out_w * ESPER_CUDA_BLOCK;
+    float *to = BACK ? grad_block(&lane->in[0], block) : data_block(block_y(lane), block);
+    bool add = BACK && lane->in[0].add;
+
+    to += (size_t)channel * plane + (oy * v.out_w + ox) * ESPER_CUDA_BLOCK + sample;
+#pragma unroll
+    for (int o = 0; o < N; o++) {
+        float *row = to;
+
+#pragma unroll
+        for (int i = 0; i < BLOCK_TILE; i++) {
+#pragma unroll
+            for (int j = 0; j < BLOCK_TILE; j++)
+                if (o < n_channels && i < n_rows && j < n_columns) {
+                    float *one = row + j * ESPER_CUDA_BLOCK;
+
+                    *one = add ? *one + sum[o][i][j] : sum[o][i][j];
+                }
+            row += v.out_w * ESPER_CUDA_BLOCK;
+        }
+        to += plane;
+    }
+    if (!BACK && block_has_norm(lane) && lane_trains(lane)) {
+        block_scratch s = block_scratch_of(lane, false, lane->max_samples);
+        double *parts = (double *)((char *)lane->scratch + s.sums);
+
+        put_moments<N>(sum, n_rows, n_columns, sample < samples_in(lane, block), n_channels,
+                       parts + ((size_t)(block * n_tiles + tile) * block_y(lane)->dim[0] + channel) * 2);
+    }
+}
+
 template <int K, int N, bool BACK> FUNCTION void convolve(const esper_lane *lane, float *weights)
 {
     const int side = BLOCK_TILE + K - 1;
     const block_conv v = block_conv_of(lane, BACK);
     const block_cut cut = block_cut_of(&v);
     const esper_view *y = block_y(lane);
-    bool has_norm = block_has_norm(lane);
-    int warp = threadIdx.x / 32, sample = threadIdx.x % 32, unit = blockIdx.x;
-    int tile, group, block, first_out, out, oy, ox, n_rows, n_columns;
+    int warp = threadIdx.x / 32, unit = blockIdx.x, first_tile, group, block, first_out, out;
     const float *x, *w;
-    float sum[N][BLOCK_TILE][BLOCK_TILE];
 
     if (unit >= blocks_of(lane) * cut.blocks)
         return;
-    tile = unit % cut.pixel_blocks * cut.pixel_warps + warp / cut.channel_warps;
+    first_tile = unit % cut.pixel_blocks * cut.turns * cut.pixel_warps + warp / cut.channel_warps;
     unit /= cut.pixel_blocks;
     first_out = unit % cut.channel_blocks * cut.channel_warps * N;
     unit /= cut.channel_blocks;
     group = unit % v.groups;
     block = unit / v.groups;
     out = first_out + warp % cut.channel_warps * N; /* of the group, as first_out */
-    oy = tile / cut.tiles_x * BLOCK_TILE;
-    ox = tile % cut.tiles_x * BLOCK_TILE;
-    n_rows = min(BLOCK_TILE, v.out_h - oy);
-    n_columns = min(BLOCK_TILE, v.out_w - ox);
-    x = BACK && !has_norm ? grad_block(y, block) : BACK ? data_block(y, block) : data_block(&lane->in[0], block);
-    x += (size_t)group * v.in_c * v.in_h * v.in_w * ESPER_CUDA_BLOCK + sample;
+    x = !BACK ? data_block(&lane->in[0], block) : block_has_norm(lane) ? data_block(y, block) : grad_block(y, block);
+    x += (size_t)group * v.in_c * v.in_h * v.in_w * ESPER_CUDA_BLOCK + threadIdx.x % 32;
     w = (const float *)lane->in[1].data + (size_t)group * v.in_c * v.out_c * v.kernel * v.kernel;
-#pragma unroll
-    for (int o = 0; o < N; o++)
-#pragma unroll
-        for (int i = 0; i < BLOCK_TILE * BLOCK_TILE; i++)
-            sum[o][i / BLOCK_TILE][i % BLOCK_TILE] = 0.0f;
 
-    for (int first_in = 0; first_in < v.in_c; first_in += cut.chunk) {
-        int n_in = min(cut.chunk, v.in_c - first_in);
-
-        if (first_in > 0)
-            __syncthreads();
-        stage_weights<K, BACK>(v, cut, w, cut.channel_warps * N, first_out, first_in, n_in, weights);
-        __syncthreads();
-        for (int c = 0; c < n_in && tile < cut.tiles && out < v.out_c; c++) {
-            const float *taps = weights + c * K * K * cut.stride + out - first_out;
-            row_of_pixels row = row_at<side, K>(v, ox);
-            float seen[side][side];
+    for (int turn = 0; turn < cut.turns; turn++) {
+        int tile = first_tile + turn * cut.pixel_warps;
+        int oy = tile / cut.tiles_x * BLOCK_TILE, ox = tile % cut.tiles_x * BLOCK_TILE;
+        bool is_mine = tile < cut.tiles && out < v.out_c;
+        float sum[N][BLOCK_TILE][BLOCK_TILE];
 
 #pragma unroll
-            for (int i = 0; i < side; i++) {
-                int iy = oy - v.pad + i;
+        for (int i = 0; i < N * BLOCK_TILE * BLOCK_TILE; i++)
+            sum[i / (BLOCK_TILE * BLOCK_TILE)][i / BLOCK_TILE % BLOCK_TILE][i % BLOCK_TILE] = 0.0f;
+        for (int first_in = 0; first_in < v.in_c; first_in += cut.chunk) {
+            int n_in = min(cut.chunk, v.in_c - first_in);
 
-                if (iy >= 0 && iy < v.in_h) {
-                    row.at = x + (((first_in + c) * v.in_h + iy) * v.in_w + ox - v.pad) * ESPER_CUDA_BLOCK;
-                    load_row<side, K>(row, seen[i]);
-                } else {
-#pragma unroll
-                    for (int j = 0; j < side; j++)
-                        seen[i][j] = 0.0f;
-                }
+            if (turn == 0 || cut.chunk < v.in_c) {
+                __syncthreads();
+                stage_weights<K, BACK>(v, cut, w, cut.channel_warps * N, first_out, first_in, n_in, weights);
+                __syncthreads();
             }
-#pragma unroll
-            for (int tap = 0; tap < K * K; tap++) {
-                float factor[N];
+            for (int c = 0; c < n_in && is_mine; c++) {
+                const float *taps = weights + c * K * K * cut.stride + out - first_out;
+                row_of_pixels row = row_at<side, K>(v, ox);
+                float seen[side][side];
 
-                load_weights<N>(taps + tap * cut.stride, factor);
 #pragma unroll
-                for (int o = 0; o < N; o++)
+                for (int i = 0; i < side; i++) {
+                    int iy = oy - v.pad + i;
+
+                    if (iy >= 0 && iy < v.in_h) {
+                        row.at = x + (((first_in + c) * v.in_h + iy) * v.in_w + ox - v.pad) * ESPER_CUDA_BLOCK;
+                        load_row<side, K>(row, seen[i]);
+                    } else {
 #pragma unroll
-                    for (int i = 0; i < BLOCK_TILE; i++)
+                        for (int j = 0; j < side; j++)
+                            seen[i][j] = 0.0f;
+                    }
+                }
 #pragma unroll
-                        for (int j = 0; j < BLOCK_TILE; j++)
-                            sum[o][i][j] = fmaf(factor[o], seen[i + tap / K][j + tap % K], sum[o][i][j]);
+                for (int tap = 0; tap < K * K; tap++) {
+                    float factor[N];
+
+                    load_weights<N>(taps + tap * cut.stride, factor);
+#pragma unroll
+                    for (int o = 0; o < N; o++)
+#pragma unroll
+                        for (int i = 0; i < BLOCK_TILE; i++)
+#pragma unroll
+                            for (int j = 0; j < BLOCK_TILE; j++)
+                                sum[o][i][j] = fmaf(factor[o], seen[i + tap / K][j + tap % K], sum[o][i][j]);
+                }
             }
         }
-    }
-    if (tile >= cut.tiles || out >= v.out_c)
-        return;
-
-    int channel = group * v.out_c + out, n_channels = min(N, v.out_c - out);
-    size_t plane = (size_t)v.out_h * v.out_w * ESPER_CUDA_BLOCK;
-    size_t at = channel * plane + (size_t)(oy * v.out_w + ox) * ESPER_CUDA_BLOCK + sample;
-    float *to = BACK ? grad_block(&lane->in[0], block) : data_block(y, block);
-    bool add = BACK && lane->in[0].add;
-
-#pragma unroll
-    for (int o = 0; o < N; o++)
-#pragma unroll
-        for (int i = 0; i < BLOCK_TILE; i++)
-#pragma unroll
-            for (int j = 0; j < BLOCK_TILE; j++)
-                if (o < n_channels && i < n_rows && j < n_columns) {
-                    float *one = to + at + o * plane + (i * v.out_w + j) * ESPER_CUDA_BLOCK;
-
-                    *one = add ? *one + sum[o][i][j] : sum[o][i][j];
-                }
-    if (!BACK && has_norm && lane_trains(lane)) {
-        block_scratch s = block_scratch_of(lane, false, lane->max_samples);
-        double *parts = (double *)((char *)lane->scratch + s.sums);
-
-        put_moments<N>(sum, n_rows, n_columns, sample < samples_in(lane, block), n_channels,
-                       parts + ((size_t)(block * cut.tiles + tile) * y->dim[0] + channel) * 2);
+        if (is_mine)
+            put_tile<N, BACK>(lane, v, block, group * v.out_c + out, min(N, v.out_c - out), tile, cut.tiles, oy, ox,
+                              sum);
     }
 }
 
-#define CONVOLVE(k, n)                                     \
-    ESPER_KERNEL(esper_block_conv_##k##_##n, BLOCK_THREADS) \
+#define CONVOLVE(k, n, dense)                                     \
+    ESPER_KERNEL_DENSE(esper_block_conv_##k##_##n, BLOCK_THREADS, dense) \
     {                                                      \
         ESPER_SHARED(float, weights);                      \
         convolve<k, n, false>(lanes.lane[blockIdx.y], weights); \
     }                                                      \
-    ESPER_KERNEL(esper_block_conv_back_##k##_##n, BLOCK_THREADS) \
+    ESPER_KERNEL_DENSE(esper_block_conv_back_##k##_##n, BLOCK_THREADS, dense) \
     {                                                      \
         ESPER_SHARED(float, weights);                      \
         convolve<k, n, true>(lanes.lane[blockIdx.y], weights); \
     }
 
-CONVOLVE(1, 1)
-CONVOLVE(1, 4)
-CONVOLVE(1, 8)
-CONVOLVE(3, 1)
-CONVOLVE(3, 4)
-CONVOLVE(3, 8)
-CONVOLVE(5, 1)
-CONVOLVE(5, 4)
-CONVOLVE(7, 1)
-CONVOLVE(7, 4)
+CONVOLVE(1, 1, 5)
+CONVOLVE(1, 4, 4)
+CONVOLVE(1, 8, 3)
+CONVOLVE(3, 1, 4)
+CONVOLVE(3, 4, 4)
+CONVOLVE(5, 1, 3)
+CONVOLVE(5, 4, 2)
+CONVOLVE(7, 1, 3)
+CONVOLVE(7, 4, 2)
 
 /* ------------------------------------------------------------------------------------------------ the gradient of the weights */
 
@@ -273,7 +284,7 @@ template <int K, int ROWS, int OUT, int IN> FUNCTION void weigh(const esper_lane
     const esper_view *y = block_y(lane);
     int sample = threadIdx.x % 32, unit = blockIdx.x * BLOCK_WARPS + threadIdx.x / 32;
     int in, out, group, part, block, first_tap, n_out, n_in, end;
-    size_t in_plane = (size_t)v.in_h * v.in_w * ESPER_CUDA_BLOCK, out_plane = (size_t)v.out_h * v.out_w * ESPER_CUDA_BLOCK;
+    int in_plane = v.in_h * v.in_w * ESPER_CUDA_BLOCK, out_plane = v.out_h * v.out_w * ESPER_CUDA_BLOCK;
     const float *x, *g;
     float sum[IN][ROWS][K][OUT];
 
@@ -292,8 +303,8 @@ template <int K, int ROWS, int OUT, int IN> FUNCTION void weigh(const esper_lane
     n_out = min(OUT, v.out_c - out);
     n_in = min(IN, v.in_c - in);
     end = min((part + 1) * cut.part_rows, v.out_h);
-    x = data_block(&lane->in[0], block) + (group * v.in_c + in) * in_plane + sample;
-    g = (block_has_norm(lane) ? data_block(y, block) : grad_block(y, block)) + (group * v.out_c + out) * out_plane + sample;
+    x = data_block(&lane->in[0], block) + (size_t)(group * v.in_c + in) * in_plane + sample;
+    g = (block_has_norm(lane) ? data_block(y, block) : grad_block(y, block)) + (size_t)(group * v.out_c + out) * out_plane + sample;
 #pragma unroll
     for (int i = 0; i < IN * ROWS * K * OUT; i++)
         sum[i / (ROWS * K * OUT)][i / (K * OUT) % ROWS][i / OUT % K][i % OUT] = 0.0f;
@@ -303,32 +314,38 @@ template <int K, int ROWS, int OUT, int IN> FUNCTION void weigh(const esper_lane
             const float *strip = g + (size_t)(oy * v.out_w + ox) * ESPER_CUDA_BLOCK;
             int n_columns = min(BLOCK_TILE, v.out_w - ox);
             row_of_pixels row = row_at<seen, K>(v, ox);
-            float grad[OUT][BLOCK_TILE];
+            float pixel[IN][ROWS][seen];
 
 #pragma unroll
-            for (int o = 0; o < OUT; o++)
+            for (int i = 0; i < IN * ROWS; i++) {
+                int c = i / ROWS, tap = i % ROWS, iy = oy - v.pad + first_tap + tap;
+
+                if (iy >= 0 && iy < v.in_h && c < n_in) {
+                    row.at = x + c * in_plane + (iy * v.in_w + ox - v.pad) * ESPER_CUDA_BLOCK;
+                    load_row<seen, K>(row, pixel[c][tap]);
+                } else {
+#pragma unroll
+                    for (int j = 0; j < seen; j++)
+                        pixel[c][tap][j] = 0.0f;
+                }
+            }
+#pragma unroll
+            for (int o = 0; o < OUT; o++) {
+                float grad[BLOCK_TILE];
+
 #pragma unroll
                 for (int j = 0; j < BLOCK_TILE; j++)
-                    grad[o][j] = o < n_out && j < n_columns ? strip[o * out_plane + j * ESPER_CUDA_BLOCK] : 0.0f;
+                    grad[j] = o < n_out && j < n_columns ? strip[j * ESPER_CUDA_BLOCK] : 0.0f;
+                strip += out_plane;
 #pragma unroll
-            for (int c = 0; c < IN; c++)
-#pragma unroll
-                for (int tap = 0; tap < ROWS; tap++) {
-                    int iy = oy - v.pad + first_tap + tap;
-                    float pixel[seen];
-
-                    if (iy < 0 || iy >= v.in_h || c >= n_in)
-                        continue;
-                    row.at = x + c * in_plane + (iy * v.in_w + ox - v.pad) * ESPER_CUDA_BLOCK;
-                    load_row<seen, K>(row, pixel);
+                for (int i = 0; i < IN * ROWS; i++)
 #pragma unroll
                     for (int k = 0; k < K; k++)
 #pragma unroll
-                        for (int o = 0; o < OUT; o++)
-#pragma unroll
-                            for (int j = 0; j < BLOCK_TILE; j++)
-                                sum[c][tap][k][o] = fmaf(grad[o][j], pixel[j + k], sum[c][tap][k][o]);
-                }
+                        for (int j = 0; j < BLOCK_TILE; j++)
+                            sum[i / ROWS][i % ROWS][k][o] =
+                                fmaf(grad[j], pixel[i / ROWS][i % ROWS][j + k], sum[i / ROWS][i % ROWS][k][o]);
+            }
         }
 
     block_scratch s = block_scratch_of(lane, true, lane->max_samples);
@@ -349,19 +366,19 @@ template <int K, int ROWS, int OUT, int IN> FUNCTION void weigh(const esper_lane
             }
 }
 
-#define WEIGH(k, rows, out, in)                                          \
-    ESPER_KERNEL(esper_block_conv_weights_##k##_##out, BLOCK_THREADS)     \
+#define WEIGH(k, rows, out, in, dense)                                   \
+    ESPER_KERNEL_DENSE(esper_block_conv_weights_##k##_##out, BLOCK_THREADS, dense) \
     {                                                                    \
         weigh<k, rows, out, in>(lanes.lane[blockIdx.y]);                  \
     }
 
-WEIGH(1, 1, 8, 8)
-WEIGH(3, 3, 1, 1)
-WEIGH(3, 3, 8, 1)
-WEIGH(5, 1, 1, 1)
-WEIGH(5, 1, 8, 1)
-WEIGH(7, 1, 1, 1)
-WEIGH(7, 1, 8, 1)
+WEIGH(1, 1, 8, 8, 4)
+WEIGH(3, 3, 1, 1, 6)
+WEIGH(3, 3, 8, 1, 4)
+WEIGH(5, 1, 1, 1, 6)
+WEIGH(5, 1, 8, 1, 4)
+WEIGH(7, 1, 1, 1, 6)
+WEIGH(7, 1, 8, 1, 4)
 
 /* A thread has a weight, and adds what all parts give to it. */
 ESPER_KERNEL(esper_block_conv_join, BLOCK_THREADS)
