@@ -98,7 +98,8 @@ static void draw_net(esper_net *net, uint32_t number)
     n_names = 0;
     esper_net_init(net);
     net->input =
-        esper_net_input(net, "x", ESPER_F32, 3, (int[]){between(&rng, 1, 5), most > 18 ? most : between(&rng, 3, 18), between(&rng, 3, most)});
+        esper_net_input(net, "x", ESPER_F32, 3,
+                        (int[]){between(&rng, 1, 5), most > 18 ? most : between(&rng, 3, 18), between(&rng, 3, most)});
     net->target = esper_net_input(net, "target", ESPER_I32, 1, (int[]){1});
     net->tensors[net->input].want_grad = between(&rng, 0, 1) == 1;
     x = net->input;
