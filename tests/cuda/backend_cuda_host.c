@@ -52,6 +52,11 @@ void cuda_host_run(const esper_launch *launch)
     const esper_cuda_op *op = esper_cuda_op_of(launch->kind, launch->variant);
     static esper_cuda_lanes lanes; /* 4 KB; launches are made by one thread at a time */
 
+    if (op == NULL) {
+        fprintf(stderr, "CUDA on the host: there is no %s in layout %d\n", esper_op_info_of(launch->kind)->name,
+                launch->variant);
+        abort();
+    }
     for (int l = 0; l < launch->n_lanes;) {
         steps together = steps_of(op, launch, l);
         int n = 0;
@@ -121,11 +126,20 @@ static esper_status enqueue_host(esper_backend *be, esper_backend_stream *stream
 }
 
 static const esper_backend_ops cuda_host = {
-    ESPER_RAM_BACKEND_OPS,
+    .abi = ESPER_BACKEND_ABI,
     .name = "cpu",
     .about = "the kernels of the cuda backend, on the host",
     .open = open_host,
     .close = esper_ram_backend_close,
+    .alloc = esper_ram_backend_alloc,
+    .release = esper_ram_backend_release,
+    .sync = esper_ram_backend_sync,
+    .identity = esper_ram_backend_identity,
+    .copy_in = esper_ram_copy,
+    .copy_out = esper_ram_copy,
+    .copy = esper_ram_copy,
+    .fill = esper_ram_fill,
+    .scan = esper_ram_scan,
     .supports = supports_host,
     .lower = lower_host,
     .bytes = bytes_host,

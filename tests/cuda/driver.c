@@ -45,26 +45,62 @@ static bool is_host_function(CUfunction function)
 
 /* ------------------------------------------------------------------------------------------------ one at a time */
 
-#define LOCKED(call)                                 \
-    CUresult result;                                 \
-                                                     \
-    pthread_mutex_lock(&one_at_a_time);              \
-    result = call;                                   \
-    pthread_mutex_unlock(&one_at_a_time);            \
+#define LOCKED(call)                      \
+    CUresult result;                      \
+                                          \
+    pthread_mutex_lock(&one_at_a_time);   \
+    result = call;                        \
+    pthread_mutex_unlock(&one_at_a_time); \
     return result
 
-static CUresult push(CUcontext context) { LOCKED(emu_push(context)); }
-static CUresult pop(CUcontext *context) { LOCKED(emu_pop(context)); }
-static CUresult info(size_t *free_bytes, size_t *total) { LOCKED(emu_mem_info(free_bytes, total)); }
-static CUresult alloc(CUdeviceptr *memory, size_t bytes) { LOCKED(emu_alloc(memory, bytes)); }
-static CUresult release_memory(CUdeviceptr memory) { LOCKED(emu_free(memory)); }
-static CUresult host_alloc(void **memory, size_t bytes, unsigned flags) { LOCKED(emu_host_alloc(memory, bytes, flags)); }
-static CUresult host_free(void *memory) { LOCKED(emu_host_free(memory)); }
-static CUresult pin(void *memory, size_t bytes, unsigned flags) { LOCKED(emu_register(memory, bytes, flags)); }
-static CUresult unpin(void *memory) { LOCKED(emu_unregister(memory)); }
-static CUresult device_pointer(CUdeviceptr *at, void *memory, unsigned flags) { LOCKED(emu_device_pointer(at, memory, flags)); }
-static CUresult pointer(unsigned n, int *which, void **values, CUdeviceptr at) { LOCKED(emu_pointer(n, which, values, at)); }
-static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) { LOCKED(emu_copy(to, from, bytes, stream)); }
+static CUresult push(CUcontext context)
+{
+    LOCKED(emu_push(context));
+}
+static CUresult pop(CUcontext *context)
+{
+    LOCKED(emu_pop(context));
+}
+static CUresult info(size_t *free_bytes, size_t *total)
+{
+    LOCKED(emu_mem_info(free_bytes, total));
+}
+static CUresult alloc(CUdeviceptr *memory, size_t bytes)
+{
+    LOCKED(emu_alloc(memory, bytes));
+}
+static CUresult release_memory(CUdeviceptr memory)
+{
+    LOCKED(emu_free(memory));
+}
+static CUresult host_alloc(void **memory, size_t bytes, unsigned flags)
+{
+    LOCKED(emu_host_alloc(memory, bytes, flags));
+}
+static CUresult host_free(void *memory)
+{
+    LOCKED(emu_host_free(memory));
+}
+static CUresult pin(void *memory, size_t bytes, unsigned flags)
+{
+    LOCKED(emu_register(memory, bytes, flags));
+}
+static CUresult unpin(void *memory)
+{
+    LOCKED(emu_unregister(memory));
+}
+static CUresult device_pointer(CUdeviceptr *at, void *memory, unsigned flags)
+{
+    LOCKED(emu_device_pointer(at, memory, flags));
+}
+static CUresult pointer(unsigned n, int *which, void **values, CUdeviceptr at)
+{
+    LOCKED(emu_pointer(n, which, values, at));
+}
+static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    LOCKED(emu_copy(to, from, bytes, stream));
+}
 static CUresult upload(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
 {
     CUresult result;
@@ -75,25 +111,67 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t bytes, CUstream 
     pthread_mutex_unlock(&one_at_a_time);
     return result;
 }
-static CUresult download(void *to, CUdeviceptr from, size_t bytes, CUstream stream) { LOCKED(emu_download(to, from, bytes, stream)); }
-static CUresult set(CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream) { LOCKED(emu_set(at, byte, bytes, stream)); }
-static CUresult stream_create(CUstream *stream, unsigned flags) { LOCKED(emu_stream_create(stream, flags)); }
-static CUresult stream_destroy(CUstream stream) { LOCKED(emu_stream_destroy(stream)); }
+static CUresult download(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    LOCKED(emu_download(to, from, bytes, stream));
+}
+static CUresult set(CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream)
+{
+    LOCKED(emu_set(at, byte, bytes, stream));
+}
+static CUresult stream_create(CUstream *stream, unsigned flags)
+{
+    LOCKED(emu_stream_create(stream, flags));
+}
+static CUresult stream_destroy(CUstream stream)
+{
+    LOCKED(emu_stream_destroy(stream));
+}
 static CUresult stream_sync(CUstream stream)
 {
     n_syncs++;
     LOCKED(emu_stream_sync(stream));
 }
-static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags) { LOCKED(emu_stream_wait(stream, event, flags)); }
-static CUresult is_captured(CUstream stream, int *state) { LOCKED(emu_is_capturing(stream, state)); }
-static CUresult event_create(CUevent *event, unsigned flags) { LOCKED(emu_event_create(event, flags)); }
-static CUresult event_destroy(CUevent event) { LOCKED(emu_event_destroy(event)); }
-static CUresult event_record(CUevent event, CUstream stream) { LOCKED(emu_event_record(event, stream)); }
-static CUresult event_record_flags(CUevent event, CUstream stream, unsigned flags) { LOCKED(emu_event_record_flags(event, stream, flags)); }
-static CUresult event_query(CUevent event) { LOCKED(emu_event_query(event)); }
-static CUresult event_sync(CUevent event) { LOCKED(emu_event_sync(event)); }
-static CUresult load_module(CUmodule *module, const void *image) { LOCKED(emu_module_load(module, image)); }
-static CUresult unload_module(CUmodule module) { LOCKED(emu_module_unload(module)); }
+static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
+{
+    LOCKED(emu_stream_wait(stream, event, flags));
+}
+static CUresult is_captured(CUstream stream, int *state)
+{
+    LOCKED(emu_is_capturing(stream, state));
+}
+static CUresult event_create(CUevent *event, unsigned flags)
+{
+    LOCKED(emu_event_create(event, flags));
+}
+static CUresult event_destroy(CUevent event)
+{
+    LOCKED(emu_event_destroy(event));
+}
+static CUresult event_record(CUevent event, CUstream stream)
+{
+    LOCKED(emu_event_record(event, stream));
+}
+static CUresult event_record_flags(CUevent event, CUstream stream, unsigned flags)
+{
+    LOCKED(emu_event_record_flags(event, stream, flags));
+}
+static CUresult event_query(CUevent event)
+{
+    LOCKED(emu_event_query(event));
+}
+static CUresult event_sync(CUevent event)
+{
+    LOCKED(emu_event_sync(event));
+}
+static CUresult load_module(CUmodule *module, const void *image)
+{
+    LOCKED(emu_module_load(module, image));
+}
+static CUresult unload_module(CUmodule module)
+{
+    LOCKED(emu_module_unload(module));
+}
 
 static CUresult function(CUfunction *function_out, CUmodule module, const char *name)
 {
@@ -107,7 +185,10 @@ static CUresult function(CUfunction *function_out, CUmodule module, const char *
     return result;
 }
 
-static CUresult attribute(int *value, int which, CUfunction of) { LOCKED(emu_function_attribute(value, which, of)); }
+static CUresult attribute(int *value, int which, CUfunction of)
+{
+    LOCKED(emu_function_attribute(value, which, of));
+}
 
 static CUresult set_attribute(CUfunction of, int which, int value)
 {

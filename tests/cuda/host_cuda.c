@@ -112,6 +112,15 @@ static void begin_stack(void)
     run_threads();
 }
 
+/* A function of its own: getcontext counts as one that may return twice, and nothing lives across it here. */
+static void prepare(stack *s)
+{
+    getcontext(&s->context);
+    s->context.uc_stack.ss_sp = s->memory;
+    s->context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&s->context, begin_stack, 0);
+}
+
 static stack *take_stack(void)
 {
     stack *s = free_stacks;
@@ -124,10 +133,7 @@ static stack *take_stack(void)
     s->memory = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (s->memory == MAP_FAILED)
         DIE("no memory for its stack");
-    getcontext(&s->context);
-    s->context.uc_stack.ss_sp = s->memory;
-    s->context.uc_stack.ss_size = STACK_BYTES;
-    makecontext(&s->context, begin_stack, 0);
+    prepare(s);
     return s;
 }
 

@@ -15,11 +15,25 @@
 
 /* ---------------------------------------------------------------------------------------------------- kernels, memory */
 
-#define ESPER_KERNEL(name, n_threads)                                               \
+/* As dialect.cuh has it: a pass that is to be left out is left at once. */
+static inline bool host_is_skipped(const esper_cuda_lanes &lanes)
+{
+    const esper_lane *lane = lanes.lane[host_cuda_now.block.y];
+
+    return lane->pass != NULL && lane->pass->skip != NULL && *lane->pass->skip != 0;
+}
+
+#define ESPER_KERNEL(name, n_threads)       ESPER_KERNEL_HOST(name, n_threads, host_is_skipped(lanes))
+#define ESPER_KERNEL_PLAIN(name, n_threads) ESPER_KERNEL_HOST(name, n_threads, false)
+
+#define ESPER_KERNEL_HOST(name, n_threads, skipped)                                 \
     extern "C" void name(const esper_cuda_lanes &lanes);                            \
     static void run_##name(const void *given)                                       \
     {                                                                               \
-        name(*static_cast<const esper_cuda_lanes *>(given));                        \
+        const esper_cuda_lanes &lanes = *static_cast<const esper_cuda_lanes *>(given); \
+                                                                                    \
+        if (!(skipped))                                                             \
+            name(lanes);                                                            \
     }                                                                               \
     static host_cuda_kernel host_cuda_##name = {#name, run_##name, n_threads, 0};   \
     __attribute__((constructor)) static void tell_##name(void)                      \

@@ -6,10 +6,11 @@
  *
  * Scores stand in p's place until they are p, and d in e's. In scratch lie e (N,heads,T,T) and, where probabilities may be
  * dropped, p as it was kept, likewise: rows are zero beyond i, up to the last key of the last tile that anyone reads. */
-#include "tensor/cuda/linear.cuh"
-
+#include "base/rng.h"
 #include "tensor/cuda/attention.h"
-#include "tensor/cuda/random.cuh"
+#include "tensor/cuda/matmul.cuh"
+#include "tensor/cuda/philox.cuh"
+#include "tensor/cuda/sums.cuh"
 
 typedef matmul_tile<1, 2, 2, 4, 8, 4, 32> tile_32x64;
 
@@ -57,13 +58,6 @@ FUNCTION float *y_of(const head *h, void *y)
     return (float *)y + ((int64_t)h->sample * h->T) * h->D + h->index * h->width;
 }
 
-FUNCTION float sum_of_warp(float v)
-{
-    for (int with = 16; with > 0; with /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, with);
-    return v;
-}
-
 FUNCTION float max_of_warp(float v)
 {
     for (int with = 16; with > 0; with /= 2)
@@ -105,17 +99,19 @@ FUNCTION void weigh(const head *h, const float *a, const float *b, int64_t b_str
 
 /* What dropout does to probability j of query i: 0, or what makes up for the dropped ones. Draws are counted over a sample's
  * heads and queries, j <= i. */
-FUNCTION float factor_of(const esper_lane *lane, const head *h, const random_stream *stream, int i, int j)
+FUNCTION float factor_of(const esper_lane *lane, const head *h, int i, int j)
 {
     uint32_t triangle = (uint32_t)h->T * ((uint32_t)h->T + 1) / 2;
     uint32_t at = (uint32_t)h->index * triangle + (uint32_t)i * ((uint32_t)i + 1) / 2 + (uint32_t)j;
+    uint4 four = philox_block(lane->pass, h->sample, ESPER_RNG_DROPOUT, lane->attr.attention.tag, at / 4);
+    uint32_t number = at % 4 == 0 ? four.x : at % 4 == 1 ? four.y : at % 4 == 2 ? four.z : four.w;
     float drop = lane->attr.attention.drop;
 
-    return random_uniform(stream, at) < drop ? 0.0f : 1.0f / (1.0f - drop);
+    return philox_uniform(number) < drop ? 0.0f : 1.0f / (1.0f - drop);
 }
 
 /* Scores of query i become its probabilities. By one warp. */
-FUNCTION void soften(const esper_lane *lane, const head *h, const random_stream *stream, int i)
+FUNCTION void soften(const esper_lane *lane, const head *h, int i)
 {
     int lane_of_warp = (int)threadIdx.x % 32;
     float *p = h->p + (int64_t)i * h->T, *kept = h->kept + (int64_t)i * h->T;
@@ -130,32 +126,30 @@ FUNCTION void soften(const esper_lane *lane, const head *h, const random_stream 
         p[j] = v;
         sum += v;
     }
-    part = 1.0f / sum_of_warp(sum);
+    part = 1.0f / warp_sum(sum);
     for (int j = lane_of_warp; j < h->T; j += 32) {
         float v = j <= i ? p[j] * part : 0.0f;
 
         p[j] = v;
         if (h->drops)
-            kept[j] = j <= i ? v * factor_of(lane, h, stream, i, j) : 0.0f;
+            kept[j] = j <= i ? v * factor_of(lane, h, i, j) : 0.0f;
     }
 }
 
 template <bool WIDE> FUNCTION void forward(const esper_lane *lane, float *shared)
 {
     head h;
-    random_stream stream;
 
     if (!head_of(lane, false, &h))
         return;
-    stream = random_stream_of(lane, h.sample, lane->attr.attention.tag);
     scores<WIDE>(&h, h.q, 3 * h.D, h.k, 3 * h.D, h.p, shared);
     for (int i = h.first + (int)threadIdx.x / 32; i < min(h.first + QUERIES, h.T); i += WARPS)
-        soften(lane, &h, &stream, i);
+        soften(lane, &h, i);
     weigh<WIDE>(&h, h.kept, h.v, 3 * h.D, y_of(&h, lane->out[0].data), h.D, false, shared);
 }
 
 /* Gradients of query i's kept probabilities, in e, become those of its scores. By one warp. */
-FUNCTION void harden(const esper_lane *lane, const head *h, const random_stream *stream, int i)
+FUNCTION void harden(const esper_lane *lane, const head *h, int i)
 {
     int lane_of_warp = (int)threadIdx.x % 32;
     const float *p = h->p + (int64_t)i * h->T;
@@ -164,14 +158,14 @@ FUNCTION void harden(const esper_lane *lane, const head *h, const random_stream 
 
     for (int j = lane_of_warp; j <= i; j += 32) {
         if (h->drops) {
-            float factor = factor_of(lane, h, stream, i, j);
+            float factor = factor_of(lane, h, i, j);
 
             kept[j] = p[j] * factor;
             e[j] *= factor;
         }
         sum = fmaf(p[j], e[j], sum);
     }
-    sum = sum_of_warp(sum);
+    sum = warp_sum(sum);
     for (int j = lane_of_warp; j < h->T; j += 32) {
         e[j] = j <= i ? p[j] * (e[j] - sum) * scale : 0.0f;
         if (h->drops && j > i)
@@ -182,16 +176,14 @@ FUNCTION void harden(const esper_lane *lane, const head *h, const random_stream 
 template <bool WIDE> FUNCTION void backward_queries(const esper_lane *lane, float *shared)
 {
     head h;
-    random_stream stream;
     float *dq;
 
     if (!head_of(lane, true, &h))
         return;
-    stream = random_stream_of(lane, h.sample, lane->attr.attention.tag);
     dq = (float *)lane->in[0].grad + (h.q - (const float *)lane->in[0].data);
     scores<WIDE>(&h, y_of(&h, lane->out[0].grad), h.D, h.v, 3 * h.D, h.e, shared);
     for (int i = h.first + (int)threadIdx.x / 32; i < min(h.first + QUERIES, h.T); i += WARPS)
-        harden(lane, &h, &stream, i);
+        harden(lane, &h, i);
     weigh<WIDE>(&h, h.e, h.k, 3 * h.D, dq, 3 * h.D, lane->in[0].add, shared);
 }
 

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "tensor/cuda/backend_queue.h"
-#include "tensor/net.h"
+#include "tensor/cuda/block_lower.h"
 
 enum { MOST_ITEMS = 1024 };
 
@@ -119,21 +119,19 @@ static esper_status open_cuda(esper_pool *pool, esper_backend **be_out)
 static bool supports_cuda(const esper_backend *be, esper_op_kind kind)
 {
     (void)be;
-    return kind == ESPER_OP_ISOLATE || esper_cuda_op_of(kind, ESPER_CUDA_CANONICAL) != NULL;
+    return esper_cuda_op_of(kind, ESPER_CUDA_CANONICAL) != NULL || esper_cuda_op_of(kind, ESPER_CUDA_BLOCKED) != NULL;
 }
 
 static esper_status lower_cuda(const esper_backend *be, const esper_net *net, int max_samples, esper_net *lowered_out)
 {
-    (void)be, (void)net, (void)max_samples, (void)lowered_out;
-    return ESPER_E_UNSUPPORTED;
+    (void)be;
+    return esper_cuda_lower(net, max_samples, lowered_out);
 }
 
 static size_t bytes_cuda(const esper_backend *be, const esper_tensor *tensor, int max_samples)
 {
-    int samples = tensor->layout == ESPER_CUDA_BLOCKED ? esper_cuda_blocks_of(max_samples) * ESPER_CUDA_BLOCK : max_samples;
-
     (void)be;
-    return (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? samples : 1);
+    return esper_cuda_bytes(tensor, max_samples);
 }
 
 static size_t scratch_cuda(const esper_backend *be, const esper_launch *launch, int max_samples)

@@ -17,12 +17,29 @@
 #include "cuda/host_cuda.h"
 #else
 
-#define ESPER_KERNEL(name, threads) \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ esper_cuda_lanes lanes)
+#define FUNCTION static __device__ __forceinline__
+
+/* A pass that is to be left out (esper_pass.skip) is left before anything is done, by all threads of a block alike. */
+FUNCTION bool lane_is_skipped(const esper_lane *lane)
+{
+    return lane->pass != NULL && lane->pass->skip != NULL && *lane->pass->skip != 0;
+}
+
+#define ESPER_KERNEL_OF(name, bounds)                                             \
+    FUNCTION void name##_of_lane(const esper_cuda_lanes &lanes);                  \
+    extern "C" __global__ void bounds name(const __grid_constant__ esper_cuda_lanes lanes) \
+    {                                                                             \
+        if (!lane_is_skipped(lanes.lane[blockIdx.y]))                             \
+            name##_of_lane(lanes);                                                \
+    }                                                                             \
+    FUNCTION void name##_of_lane(const esper_cuda_lanes &lanes)
+#define ESPER_KERNEL(name, threads) ESPER_KERNEL_OF(name, __launch_bounds__(threads))
 /* The same, where at least so many blocks are to fit a multiprocessor at once. */
 #define ESPER_KERNEL_DENSE(name, threads, blocks) \
-    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ esper_cuda_lanes lanes)
-#define FUNCTION static __device__ __forceinline__
+    ESPER_KERNEL_OF(name, __launch_bounds__(threads, blocks))
+/* A kernel whose argument takes the place of lanes and is something else. */
+#define ESPER_KERNEL_PLAIN(name, threads) \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ esper_cuda_lanes lanes)
 
 /* Shared memory that the launch gives besides what the kernel declares. */
 #define ESPER_SHARED(type, name)                            \
@@ -30,12 +47,6 @@
     type *name = reinterpret_cast<type *>(esper_shared)
 
 #endif
-
-/* The lane of this block. A pass that is to be left out is left before any barrier, by all threads alike. */
-#define ESPER_LANE(lane)                                    \
-    const esper_lane *lane = lanes.lane[blockIdx.y];        \
-    if (lane->pass->skip != NULL && *lane->pass->skip != 0) \
-    return
 
 /* Batch statistics and dropout, or not: esper_lane_trains, as a device asks it. */
 FUNCTION bool lane_trains(const esper_lane *lane)

@@ -3,7 +3,7 @@
  *
  * Gradients of scale and shift are sums over rows. A block has 32 columns and a piece of the rows, every eighth row to a warp;
  * the pieces, (pieces, 2, D) in scratch, are added in order by another kernel, which is not launched where there is one. */
-#include "tensor/cuda/dialect.cuh"
+#include "tensor/cuda/sums.cuh"
 
 #include "tensor/cuda/layer_norm.h"
 
@@ -20,13 +20,6 @@ FUNCTION norm_rows norm_of(const esper_lane *lane)
     return {D, lane->pass->n_samples * each, lane->max_samples * each};
 }
 
-FUNCTION float sum_of_warp(float v)
-{
-    for (int with = 16; with > 0; with /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, with);
-    return v;
-}
-
 ESPER_KERNEL(esper_layer_norm_forward, THREADS)
 {
     const esper_lane *lane = lanes.lane[blockIdx.y];
@@ -41,13 +34,13 @@ ESPER_KERNEL(esper_layer_norm_forward, THREADS)
         return;
     for (int d = first; d < D; d += 32)
         sum += x[d];
-    mean = sum_of_warp(sum) / (float)D;
+    mean = warp_sum(sum) / (float)D;
     for (int d = first; d < D; d += 32) {
         float off = x[d] - mean;
 
         squares = fmaf(off, off, squares);
     }
-    rstd = 1.0f / sqrtf(sum_of_warp(squares) / (float)D + lane->attr.norm.eps);
+    rstd = 1.0f / sqrtf(warp_sum(squares) / (float)D + lane->attr.norm.eps);
     if (first == 0)
         stat[0] = mean, stat[1] = rstd;
     for (int d = first; d < D; d += 32)
@@ -72,8 +65,8 @@ FUNCTION void backward_row(const esper_lane *lane, const norm_rows &at, int row)
         sum_g += weighted;
         sum_gx = fmaf(weighted, x[d] - mean, sum_gx);
     }
-    mean_g = sum_of_warp(sum_g) / (float)D;
-    slope = sum_of_warp(sum_gx) / (float)D * rstd * rstd;
+    mean_g = warp_sum(sum_g) / (float)D;
+    slope = warp_sum(sum_gx) / (float)D * rstd * rstd;
     for (int d = first; d < D; d += 32) {
         float v = (g[d] * scale[d] - mean_g - (x[d] - mean) * slope) * rstd;
 

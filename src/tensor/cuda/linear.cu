@@ -91,7 +91,7 @@ FUNCTION linear_weights weights_of(const esper_lane *lane)
 
 LINEAR_KERNELS(128x128, tile_128x128, true, 2)
 LINEAR_KERNELS(64x96, tile_64x96, true, 4)
-LINEAR_KERNELS(64x96_twice, tile_64x96_twice, true, 2)
+LINEAR_KERNELS(64x96_twice, tile_64x96_twice, true, 1)
 LINEAR_KERNELS(64x64, tile_64x64, true, 4)
 LINEAR_KERNELS(32x32, tile_32x32, true, 4)
 LINEAR_KERNELS(64x64_any, tile_64x64, false, 4)

@@ -173,7 +173,7 @@ FUNCTION void matmul_read(const float *row, int first, int swap, int lane, float
 }
 
 /* The block's tile of C, rows `m`.., columns `n`.., over k from `begin` to before `end`, in the registers of slice 0. With
- * SUM_A a thread of the first BM has in sum_a the sum of row m + threadIdx.x of A. */
+ * SUM_A a thread of the first BM has in sum_a the sum of row m + threadIdx.x of A, in blocks whose n is 0. */
 template <class tile, bool A_ALONG, bool B_ALONG, bool WIDE, bool SUM_A> struct matmul {
     static __device__ __forceinline__ void run(const matmul_operand &a, const matmul_operand &b, int m, int n, int begin, int end,
                                     float *shared, float (&sum)[tile::TM][tile::TN], float *sum_a)
@@ -211,7 +211,7 @@ template <class tile, bool A_ALONG, bool B_ALONG, bool WIDE, bool SUM_A> struct 
                 from_a.load(end - k - BK);
                 from_b.load(end - k - BK);
             }
-            if (SUM_A && thread < BM)
+            if (SUM_A && n == 0 && thread < BM)
 #pragma unroll
                 for (int i = 0; i < BK; i++)
                     total += tiles_a[turn * BK * BM + i * BM + thread];

@@ -11,7 +11,7 @@ FUNCTION void move_words(T *to, const T *from, uint64_t n, uint64_t first, uint6
         to[i] = from[i];
 }
 
-ESPER_KERNEL(esper_move, 256)
+ESPER_KERNEL_PLAIN(esper_move, 256)
 {
     const cuda_move *move = &reinterpret_cast<const cuda_moves *>(&lanes)->move[blockIdx.y];
     uint64_t begin = (uint64_t)blockIdx.x * CUDA_MOVE_PART, end = begin + CUDA_MOVE_PART;
@@ -36,7 +36,7 @@ ESPER_KERNEL(esper_move, 256)
 }
 
 /* Ors into the flag what is not finite; flags are integers, so the order does not matter. */
-ESPER_KERNEL(esper_scan_flags, 256)
+ESPER_KERNEL_PLAIN(esper_scan_flags, 256)
 {
     const cuda_scan_table *table = (const cuda_scan_table *)(const void *)lanes.lane[blockIdx.y];
     const cuda_stretch *stretch = table->stretch;
@@ -79,7 +79,7 @@ FUNCTION void gather_image(const esper_gather *gather, const esper_pick *pick, i
     }
 }
 
-ESPER_KERNEL(esper_gather_batch, 128)
+ESPER_KERNEL_PLAIN(esper_gather_batch, 128)
 {
     const cuda_gather_table *table = (const cuda_gather_table *)(const void *)lanes.lane[blockIdx.y];
     int sample = (int)blockIdx.x, n;
