@@ -1,4 +1,4 @@
-/* ctest: cost=20 cuda=only */
+/* ctest: cost=12 cuda=only */
 /* Image networks on blocks of 32 samples, drawn at random: kernels of 1 to 7 with any padding, groups, depthwise, odd images,
  * batches that no block divides, norms of both kinds with and without what follows them. The kernels of tensor/cuda/, run on the
  * host, give the loss, gradients and running statistics that the reference gives; the same bits in whatever order blocks and
@@ -98,7 +98,8 @@ static void draw_net(esper_net *net, uint32_t number)
     n_names = 0;
     esper_net_init(net);
     net->input =
-        esper_net_input(net, "x", ESPER_F32, 3, (int[]){between(&rng, 1, 5), most > 18 ? most : between(&rng, 3, 18), between(&rng, 3, most)});
+        esper_net_input(net, "x", ESPER_F32, 3,
+                        (int[]){between(&rng, 1, 5), most > 18 ? most : between(&rng, 3, 18), between(&rng, 3, most)});
     net->target = esper_net_input(net, "target", ESPER_I32, 1, (int[]){1});
     net->tensors[net->input].want_grad = between(&rng, 0, 1) == 1;
     x = net->input;
@@ -308,7 +309,7 @@ static void check_net(uint32_t number, mode how)
 static void test_training(void **state)
 {
     const char *wanted = getenv("ESPER_NETS");
-    int n = wanted != NULL ? atoi(wanted) : effort(60, 12);
+    int n = wanted != NULL ? atoi(wanted) : effort(32, 8);
 
     (void)state;
     for (int i = 0; i < n; i++)
@@ -319,7 +320,7 @@ static void test_training(void **state)
 static void test_fixed_statistics(void **state)
 {
     (void)state;
-    for (int i = 0; i < effort(20, 6); i++)
+    for (int i = 0; i < effort(12, 4); i++)
         check_net(1000 + (uint32_t)i, FIXED_STATISTICS);
 }
 
@@ -327,7 +328,7 @@ static void test_fixed_statistics(void **state)
 static void test_ranks(void **state)
 {
     (void)state;
-    for (int i = 0; i < effort(20, 6); i++)
+    for (int i = 0; i < effort(12, 4); i++)
         check_net(2000 + (uint32_t)i, RANKS);
 }
 

@@ -36,7 +36,7 @@ FUNCTION void grad_put(const esper_view *view, float *grad, float value)
 /* N values of each thread, N a power of two up to 32, are summed over the warp: the thread of number t is given the sum
  * of value t * N / 32. Half of the values go to the other half of the threads in each step, so it takes N + 4 exchanges and not
  * 5 N. */
-template <int N, int OFFSET, typename number> struct warp_sum {
+template <int N, int OFFSET, typename number> struct halving_sum {
     FUNCTION number of(number *v)
     {
         bool upper = (threadIdx.x & OFFSET) != 0;
@@ -47,11 +47,11 @@ template <int N, int OFFSET, typename number> struct warp_sum {
 
             v[i] = keep + __shfl_xor_sync(0xffffffffu, give, OFFSET);
         }
-        return warp_sum<N / 2, OFFSET / 2, number>::of(v);
+        return halving_sum<N / 2, OFFSET / 2, number>::of(v);
     }
 };
 
-template <int OFFSET, typename number> struct warp_sum<1, OFFSET, number> {
+template <int OFFSET, typename number> struct halving_sum<1, OFFSET, number> {
     FUNCTION number of(number *v)
     {
         number sum = v[0];
@@ -65,7 +65,7 @@ template <int OFFSET, typename number> struct warp_sum<1, OFFSET, number> {
 
 template <int N, typename number> FUNCTION number sum_over_warp(number *v)
 {
-    return warp_sum<N, 16, number>::of(v);
+    return halving_sum<N, 16, number>::of(v);
 }
 
 #endif

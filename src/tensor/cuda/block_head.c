@@ -26,11 +26,11 @@ static int linear_backward(const esper_lane *lane, esper_part part, esper_cuda_l
     if (lane->in[0].grad != NULL)
         push_elements(&list, lane, "esper_block_linear_back", w->dim[1]);
     if (w->grad != NULL || lane->in[2].grad != NULL)
-        block_push(&list, "esper_block_linear_weights", BLOCK_THREADS,
-                   esper_cuda_divide((int64_t)esper_cuda_divide(w->dim[0], HEAD_EACH) *
-                                         esper_cuda_divide(w->dim[1], HEAD_IN),
-                                     BLOCK_WARPS),
-                   0);
+        block_push(
+            &list, "esper_block_linear_weights", BLOCK_THREADS,
+            esper_cuda_divide((int64_t)esper_cuda_divide(w->dim[0], HEAD_EACH) * esper_cuda_divide(w->dim[1], HEAD_IN),
+                              BLOCK_WARPS),
+            0);
     return list.n;
 }
 

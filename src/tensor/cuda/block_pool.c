@@ -6,8 +6,8 @@ static int launch_quads(const esper_lane *lane, const char *kernel, int64_t elem
 {
     block_list list = {launches_out, 0};
 
-    block_push(&list, kernel, BLOCK_THREADS, block_most(lane) * esper_cuda_divide(elements * BLOCK_QUADS, BLOCK_THREADS),
-               0);
+    block_push(&list, kernel, BLOCK_THREADS,
+               block_most(lane) * esper_cuda_divide(elements * BLOCK_QUADS, BLOCK_THREADS), 0);
     return list.n;
 }
 

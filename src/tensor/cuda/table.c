@@ -25,7 +25,12 @@
     X(LINEAR, linear)                     \
     X(ATTENTION, attention)               \
     X(LAYER_NORM, layer_norm)             \
-    X(LSTM, lstm)
+    X(LSTM, lstm)                         \
+    X(CONV2D, conv2d)                     \
+    X(BATCH_NORM, batch_norm)             \
+    X(GROUP_NORM, group_norm)             \
+    X(MAX_POOL, max_pool)                 \
+    X(GLOBAL_MEAN, global_mean)
 
 #define BLOCKED_LIST(X)                   \
     X(RELU, relu)                         \
