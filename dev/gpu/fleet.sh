@@ -13,12 +13,12 @@ cd "$work" || exit 1
 
 # The loss and weights of a few steps on the device beside those of ref: equal but for rounding.
 check() {
-    for job in "synth" "synth --channels 16 --blocks 2" "synth --batch 50 --norm group" "synth_table" "synth_text" "synth_text --dropout 0.1" \
+    for job in "synth" "synth --channels 16 --blocks 2" "synth --batch 50" "synth_table" "synth_text" "synth_text --dropout 0.1" \
         "synth --plant r0c0:norm,r1c0:attention,r0c1:depthwise" "synth --plant r1c1:bottleneck,r0c0:conv_heavy" \
         "synth_text --plant l0:mlp,l1:attention"; do
         for backend in ref cuda; do
             # shellcheck disable=SC2086
-            timeout 60 "$kit/esper" train $job --epochs 1 --max-steps 12 --length epochs --backend $backend --progress plain \
+            timeout 60 "$kit/esper" train $job --epochs 1 --max-steps 12 --backend $backend --progress plain \
                 --run-dir "$work/c-$backend-$RANDOM" >"$work/$backend.txt" 2>&1 || tail -n 2 "$work/$backend.txt"
             printf '%-62s %-5s %s\n' "$job" $backend "$(grep -E 'epoch|test' "$work/$backend.txt" | tr -s ' ' | tail -n 2 | tr '\n' '|')"
         done
@@ -52,7 +52,7 @@ grow() {
 
 sanitize() {
     for tool in memcheck racecheck; do
-        timeout 100 compute-sanitizer --tool $tool "$kit/esper" train synth --epochs 1 --max-steps 2 --length epochs --backend cuda \
+        timeout 100 compute-sanitizer --tool $tool "$kit/esper" train synth --epochs 1 --max-steps 2 --backend cuda \
             --run-dir "$work/s-$tool" >"$out/$tool.txt" 2>&1
         grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" || tail -n 3 "$out/$tool.txt"
     done

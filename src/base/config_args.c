@@ -16,7 +16,7 @@ enum { PREFIX_CHARS = sizeof(prefix) - 1 };
 
 /* Variables that are no keys; a '*' stands for any end. In small letters, without the prefix. */
 static const char *const other_variables[] = {"config",     "kernels", "tune",   "nvrtc",
-                                              "mpi_shared", "golden",  "test_*", "fuzz_*"};
+                                              "mpi_shared", "golden",  "test_*", "cuda_*", "fuzz_*"};
 
 enum { N_OTHER_VARIABLES = sizeof(other_variables) / sizeof(other_variables[0]) };
 

@@ -54,21 +54,23 @@ static void close_cuda(esper_backend *be)
 {
     cuda_backend *self = backend_of(be);
 
+    if (self->lanes.device != NULL && getenv("ESPER_CUDA_ROUNDS") != NULL)
+        fprintf(stderr, "rounds %lld of %.1f queues: %.3f s handing on, %.3f s waiting\n", (long long)self->n_rounds,
+                (double)self->n_served / (double)(self->n_rounds > 0 ? self->n_rounds : 1), self->seconds_handing,
+                self->seconds_waiting);
     if (self->device != NULL && esper_cuda_enter(self->device) == ESPER_OK) {
         if (self->stream != NULL)
             (void)esper_stream_sync(self->stream);
         cuda_lanes_close(&self->lanes);
         esper_cuda_leave();
     }
-    while (self->main.stages != NULL) {
-        cuda_stage *stage = self->main.stages;
-
-        self->main.stages = stage->next;
-        esper_device_release(self->device, stage->memory);
-        esper_mem_free(stage);
+    for (int i = 0; i < self->n_queues; i++) {
+        cuda_queue_fini(self->queues[i]);
+        esper_mem_free(self->queues[i]);
     }
-    esper_mem_free(self->main.entries);
-    esper_mem_free(self->main.deliveries);
+    cuda_queue_fini(&self->main);
+    esper_mem_free(self->queues);
+    esper_mem_free((void *)self->together);
     if (self->stream != NULL)
         esper_stream_close(self->stream);
     esper_device_close(self->device);
@@ -98,8 +100,7 @@ static esper_status open_cuda(esper_pool *pool, esper_backend **be_out)
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "backend cuda");
     self->base.ops = &esper_backend_cuda;
-    self->main.base.backend = &self->base;
-    self->main.direct = true;
+    cuda_queue_init(&self->main, self, true);
     pthread_mutex_init(&self->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -251,34 +252,27 @@ static int width_cuda(const esper_backend *be)
 
 /* ------------------------------------------------------------------------------------------------ many at a time */
 
-/* Items and the threads that do them: a thread for each, as far as there are threads. */
+/* Items, and the threads that do them: a thread for each, as far as there are queues. */
 typedef struct crew {
     cuda_backend      *self;
     esper_backend_item run_item;
     void              *context;
     int                n_items;
-    atomic_int         next;
+    atomic_int         next, n_here; /* the next item; threads that have come, each of which takes a queue */
 } crew;
-
-typedef struct worker {
-    crew       *crew;
-    cuda_queue *queue;
-    pthread_t   thread;
-    bool        started;
-} worker;
 
 /* What an item has left in its queue is done before the next one begins. A failure of that shows in the next wait. */
 static void *work(void *context)
 {
-    worker *me = context;
-    crew *all = me->crew;
+    crew *all = context;
     cuda_backend *self = all->self;
+    cuda_queue *queue = self->queues[all->n_here++];
 
-    own_queue = me->queue;
+    own_queue = queue;
     for (int item; (item = all->next++) < all->n_items;) {
-        all->run_item(all->context, item, &me->queue->base);
-        if (me->queue->begin < me->queue->end)
-            (void)cuda_queue_wait(me->queue);
+        all->run_item(all->context, item, &queue->base);
+        if (queue->begin < queue->end)
+            (void)cuda_queue_wait(queue);
     }
     own_queue = NULL;
     pthread_mutex_lock(&self->lock);
@@ -288,38 +282,47 @@ static void *work(void *context)
     return NULL;
 }
 
+/* Takes queues until there are n, or no memory for more. Returns how many there are. */
+static int take_queues(cuda_backend *self, int n)
+{
+    cuda_queue **queues = n > self->n_queues ? esper_mem_grow(self->queues, (size_t)n * sizeof(*queues)) : self->queues;
+
+    if (queues == NULL)
+        return self->n_queues;
+    self->queues = queues;
+    while (self->n_queues < n) {
+        cuda_queue *queue = esper_mem_alloc(sizeof(*queue));
+
+        if (queue == NULL)
+            break;
+        cuda_queue_init(queue, self, false);
+        self->queues[self->n_queues++] = queue;
+    }
+    return self->n_queues < n ? self->n_queues : n;
+}
+
 static void each_cuda(esper_backend *be, int n_items, esper_backend_item run_item, void *context)
 {
     cuda_backend *self = backend_of(be);
-    int n = n_items < MOST_ITEMS ? n_items : MOST_ITEMS, n_ready = 0;
     crew all = {.self = self, .run_item = run_item, .context = context, .n_items = n_items};
-    worker *workers = n > 1 ? esper_mem_alloc((size_t)n * sizeof(*workers)) : NULL;
+    int n = n_items < MOST_ITEMS ? n_items : MOST_ITEMS, n_started = 0;
+    pthread_t threads[MOST_ITEMS];
 
-    for (; workers != NULL && n_ready < n; n_ready++) {
-        workers[n_ready].crew = &all;
-        if (cuda_queue_open(self, false, &workers[n_ready].queue) != ESPER_OK)
-            break;
-    }
-    if (n_ready == 0) { /* one item, or no memory for more than one at a time */
+    n = n > 1 ? take_queues(self, n) : 0;
+    if (n < 2) { /* one item, or no memory for more than one at a time */
         for (int item = 0; item < n_items; item++)
             run_item(context, item, NULL);
-        esper_mem_free(workers);
         return;
     }
-    self->n_live = n_ready;
-    for (int i = 1; i < n_ready; i++)
-        workers[i].started = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
+    self->n_live = n;
+    while (n_started < n - 1 && pthread_create(&threads[n_started], NULL, work, &all) == 0)
+        n_started++;
     pthread_mutex_lock(&self->lock);
-    for (int i = 1; i < n_ready; i++)
-        self->n_live -= !workers[i].started;
+    self->n_live -= n - 1 - n_started;
     pthread_mutex_unlock(&self->lock);
-    work(&workers[0]);
-    for (int i = 0; i < n_ready; i++) {
-        if (workers[i].started)
-            pthread_join(workers[i].thread, NULL);
-        cuda_queue_close(workers[i].queue);
-    }
-    esper_mem_free(workers);
+    work(&all);
+    for (int i = 0; i < n_started; i++)
+        pthread_join(threads[i], NULL);
 }
 
 const esper_backend_ops esper_backend_cuda = {

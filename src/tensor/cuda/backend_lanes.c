@@ -2,9 +2,13 @@
 #include "tensor/cuda/backend_lanes.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "tensor/cuda/images.h"
@@ -78,7 +82,10 @@ static esper_status kernel_of(cuda_lanes_table *table, const char *name, int sha
 
 esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table)
 {
-    *table = (cuda_lanes_table){.device = device, .stream = stream};
+    const char *profile = getenv("ESPER_CUDA_PROFILE");
+
+    *table = (cuda_lanes_table){
+        .device = device, .stream = stream, .timed = profile != NULL && strcmp(profile, "1") == 0};
     for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++)
         table->hash = XXH64(image->image.binary, (size_t)((const char *)image->end - (const char *)image->image.binary),
                             table->hash);
@@ -292,14 +299,60 @@ void cuda_lanes_sweep(cuda_lanes_table *table, bool all)
 
 /* ------------------------------------------------------------------------------------------------ launches */
 
-esper_status cuda_lanes_call(cuda_lanes_table *table, const cuda_call *call, void *argument)
+static esper_status launch(cuda_lanes_table *table, const cuda_call *call, void *argument)
 {
     void *parameters[] = {argument};
 
-    if (call->blocks == 0 || call->n_lanes == 0)
-        return ESPER_OK;
     return ESPER_CUDA(cuLaunchKernel, call->kernel, (unsigned)call->blocks, (unsigned)call->n_lanes, 1,
                       (unsigned)call->threads, 1, 1, (unsigned)call->shared, table->stream, parameters, NULL);
+}
+
+static esper_status launch_timed(cuda_lanes_table *table, const cuda_call *call, void *argument)
+{
+    double began;
+
+    ESPER_TRY(ESPER_CUDA(cuStreamSynchronize, table->stream));
+    began = esper_clock_seconds();
+    ESPER_TRY(launch(table, call, argument));
+    ESPER_TRY(ESPER_CUDA(cuStreamSynchronize, table->stream));
+    for (int i = 0; i < table->n_kernels; i++)
+        if (table->kernels[i].function == call->kernel) {
+            table->kernels[i].seconds += esper_clock_seconds() - began;
+            table->kernels[i].n_launches++;
+            table->kernels[i].n_lanes += call->n_lanes;
+        }
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_call(cuda_lanes_table *table, const cuda_call *call, void *argument)
+{
+    if (call->blocks == 0 || call->n_lanes == 0)
+        return ESPER_OK;
+    return table->timed ? launch_timed(table, call, argument) : launch(table, call, argument);
+}
+
+/* The kernels that took most come first. */
+static int compare_seconds(const void *a, const void *b)
+{
+    const cuda_kernel *x = a, *y = b;
+
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+static void print_times(cuda_lanes_table *table)
+{
+    double all = 0.0;
+
+    qsort(table->kernels, (size_t)table->n_kernels, sizeof(*table->kernels), compare_seconds);
+    for (int i = 0; i < table->n_kernels; i++)
+        all += table->kernels[i].seconds;
+    for (int i = 0; i < table->n_kernels; i++)
+        if (table->kernels[i].n_launches > 0)
+            fprintf(stderr, "%5.1f %%  %9.1f us a launch of %6.1f lanes  %8" PRId64 " launches  %s\n",
+                    100.0 * table->kernels[i].seconds / all,
+                    1e6 * table->kernels[i].seconds / (double)table->kernels[i].n_launches,
+                    (double)table->kernels[i].n_lanes / (double)table->kernels[i].n_launches, table->kernels[i].n_launches,
+                    table->kernels[i].name);
 }
 
 static esper_status call_lanes(cuda_lanes_table *table, const cuda_call *call, const esper_lane *const *lanes)
@@ -537,7 +590,7 @@ static void make_graph(cuda_lanes_table *table, cuda_group *group)
     CUgraph graph = NULL;
     esper_status status;
 
-    if (esper_cuda_driver_now.cuStreamBeginCapture == NULL ||
+    if (table->timed || esper_cuda_driver_now.cuStreamBeginCapture == NULL ||
         ESPER_CUDA_RAW(cuStreamBeginCapture, table->stream, CU_STREAM_CAPTURE_MODE_RELAXED) != CUDA_SUCCESS)
         return;
     status = launch_group(table, group);
@@ -594,6 +647,8 @@ void cuda_lanes_close(cuda_lanes_table *table)
 {
     if (table->device == NULL)
         return;
+    if (table->timed)
+        print_times(table);
     for (int b = 0; b < CUDA_BUCKETS; b++) {
         while (table->groups[b] != NULL) {
             cuda_group *group = table->groups[b];

@@ -66,6 +66,8 @@ enum { CUDA_BUCKETS = 4096, CUDA_GROUPS_KEPT = 256, CUDA_KEPT_MOST = 1 << 16 };
 typedef struct cuda_kernel {
     const char *name; /* the operation's own text */
     CUfunction  function;
+    double      seconds; /* of all its launches, and how many; while they are timed */
+    int64_t     n_launches, n_lanes;
 } cuda_kernel;
 
 typedef struct cuda_lanes_table {
@@ -82,6 +84,7 @@ typedef struct cuda_lanes_table {
     int           n_groups;
     uint64_t      clock; /* of uses of groups */
     uint64_t      hash;  /* of the kernels that are there */
+    bool          timed; /* ESPER_CUDA_PROFILE=1: every launch is waited for, and what each kernel takes is printed at the end */
 } cuda_lanes_table;
 
 esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/guard_internal.h"
@@ -26,38 +27,23 @@ static cuda_backend *backend_of(const cuda_queue *queue)
 
 /* ------------------------------------------------------------------------------------------------ memory of a queue */
 
-esper_status cuda_queue_open(cuda_backend *self, bool direct, cuda_queue **queue_out)
+void cuda_queue_init(cuda_queue *queue, cuda_backend *self, bool direct)
 {
-    cuda_queue *queue = esper_mem_alloc(sizeof(*queue));
-
-    if (queue == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "queue");
-    queue->base.backend = &self->base;
-    queue->direct = direct;
-    *queue_out = queue;
-    return ESPER_OK;
+    *queue = (cuda_queue){.base = {.backend = &self->base}, .direct = direct};
 }
 
-static void free_stages(cuda_backend *self, cuda_queue *queue)
+void cuda_queue_fini(cuda_queue *queue)
 {
     while (queue->stages != NULL) {
         cuda_stage *stage = queue->stages;
 
         queue->stages = stage->next;
-        esper_device_release(self->device, stage->memory);
+        esper_device_release(backend_of(queue)->device, stage->memory);
         esper_mem_free(stage);
     }
-    queue->stage = NULL;
-}
-
-void cuda_queue_close(cuda_queue *queue)
-{
-    if (queue == NULL)
-        return;
-    free_stages(backend_of(queue), queue);
     esper_mem_free(queue->entries);
     esper_mem_free(queue->deliveries);
-    esper_mem_free(queue);
+    esper_mem_free(queue->scan_room);
 }
 
 /* Room in memory that the device reaches, until the next wait. */
@@ -215,9 +201,8 @@ static cuda_entry_kind next_kind(const cuda_queue *queues, int *op_out)
 /* All that was queued, in the order of each queue. */
 static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
 {
-    const void **together = NULL;
     esper_status status = ESPER_OK;
-    int op, room = 0;
+    int op;
 
     for (cuda_entry_kind kind; status == ESPER_OK && (kind = next_kind(queues, &op)) != CUDA_NOTHING;) {
         int n = 0;
@@ -231,35 +216,33 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
 
             if (queue->begin == queue->end || entry->kind != kind || (kind == CUDA_LANE && entry->op != op))
                 continue;
-            if (n + entry->n > room) {
-                const void **larger;
+            if (n + entry->n > self->room_together) {
+                int room = 2 * (n + entry->n);
+                const void **larger = esper_mem_grow((void *)self->together, (size_t)room * sizeof(*larger));
 
-                room = 2 * (n + entry->n);
-                larger = esper_mem_grow((void *)together, (size_t)room * sizeof(*larger));
-                if (larger == NULL) {
-                    esper_mem_free((void *)together);
+                if (larger == NULL)
                     return ESPER_FAIL(ESPER_E_NOMEM, "%d entries of queues", room);
-                }
-                together = larger;
+                self->together = larger;
+                self->room_together = room;
             }
             for (int i = 0, last = entry->n; i < last; i++, entry++)
-                together[n++] = kind == CUDA_GATHER ? entry->batch
+                self->together[n++] = kind == CUDA_GATHER ? entry->batch
                                 : kind == CUDA_SCAN ? (const void *)entry->scan
                                 : kind == CUDA_LANE ? (const void *)entry->lane
                                                     : (const void *)entry->program;
             queue->begin = (int)(entry - queue->entries);
         }
-        status = kind == CUDA_GATHER ? cuda_lanes_run_gathers(&self->lanes, together, n)
-                 : kind == CUDA_SCAN ? cuda_lanes_run_scans(&self->lanes, (const cuda_scan *const *)together, n)
-                 : kind == CUDA_LANE ? cuda_lanes_run(&self->lanes, (const cuda_lane *const *)together, n)
-                                     : cuda_lanes_run_programs(&self->lanes, (const cuda_program *const *)together, n);
+        status = kind == CUDA_GATHER ? cuda_lanes_run_gathers(&self->lanes, self->together, n)
+                 : kind == CUDA_SCAN ? cuda_lanes_run_scans(&self->lanes, (const cuda_scan *const *)self->together, n)
+                 : kind == CUDA_LANE ? cuda_lanes_run(&self->lanes, (const cuda_lane *const *)self->together, n)
+                                     : cuda_lanes_run_programs(&self->lanes, (const cuda_program *const *)self->together, n);
     }
-    esper_mem_free((void *)together);
     return status;
 }
 
 static esper_status in_context(cuda_backend *self, cuda_queue *queues, bool wait)
 {
+    double began = esper_clock_seconds(), handed;
     esper_status status;
 
     if (self->lost)
@@ -267,8 +250,16 @@ static esper_status in_context(cuda_backend *self, cuda_queue *queues, bool wait
                                           "from it");
     ESPER_TRY(esper_cuda_enter(self->device));
     status = hand_on(self, queues);
+    handed = esper_clock_seconds();
     if (status == ESPER_OK && wait)
         status = ESPER_CUDA(cuStreamSynchronize, self->handle);
+    if (wait) {
+        self->seconds_handing += handed - began;
+        self->seconds_waiting += esper_clock_seconds() - handed;
+        self->n_rounds++;
+        for (const cuda_queue *queue = queues; queue != NULL; queue = queue->next)
+            self->n_served++;
+    }
     esper_cuda_leave();
     self->lost = status == ESPER_E_DEVICE;
     return status;
@@ -451,12 +442,20 @@ esper_status cuda_queue_scan(cuda_queue *queue, esper_guard *guard, uint32_t rol
 {
     cuda_backend *self = backend_of(queue);
     size_t most = sizeof(cuda_scan_table) + guard->table.n_tensors * sizeof(cuda_stretch), bytes;
-    cuda_scan_table *table = esper_mem_alloc(most);
     cuda_entry entry = {.kind = CUDA_SCAN, .n = 1};
+    cuda_scan_table *table;
     esper_status status;
 
-    if (table == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "scan of %zu tensors", guard->table.n_tensors);
+    if (most > queue->scan_bytes) {
+        void *room = esper_mem_grow(queue->scan_room, most);
+
+        if (room == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "scan of %zu tensors", guard->table.n_tensors);
+        queue->scan_room = room;
+        queue->scan_bytes = most;
+    }
+    table = queue->scan_room;
+    memset(table, 0, most);
     table->flag = flag;
     status = list_stretches(guard, roles != 0 ? roles : (uint32_t)ALL_ROLES, table);
     bytes = sizeof(*table) + table->n_stretches * sizeof(*table->stretch);
@@ -465,7 +464,6 @@ esper_status cuda_queue_scan(cuda_queue *queue, esper_guard *guard, uint32_t rol
         status = cuda_lanes_scan(&self->lanes, table, bytes, (int)table->n_parts, &entry.scan);
         pthread_mutex_unlock(&self->lock);
     }
-    esper_mem_free(table);
     ESPER_TRY(status);
     ESPER_TRY(push(queue, &entry));
     return pushed(queue);

@@ -57,6 +57,8 @@ typedef struct cuda_queue {
     cuda_delivery *deliveries;
     int            n_deliveries, room_deliveries;
     cuda_stage    *stage, *stages; /* the one in use, and all */
+    void          *scan_room;      /* in which a scan's table is put together */
+    size_t         scan_bytes;
     bool           direct;         /* what is queued is handed on at once */
     bool           served;         /* the round that it waited for is over ... */
     esper_status   status;         /* ... and came to this */
@@ -72,16 +74,22 @@ typedef struct cuda_backend {
     char             identity[48];
     cuda_lanes_table lanes;   /* of everything that is launched */
     cuda_queue       main;
+    cuda_queue     **queues;  /* (n_queues) of threads of `each`, kept for the next time */
+    int              n_queues;
+    const void     **together; /* (room_together) entries that are handed on together */
+    int              room_together;
     pthread_mutex_t  lock;    /* of all below, and of `lanes` */
     pthread_cond_t   turn;    /* a round is over */
     cuda_queue      *waiting; /* queues whose threads wait for a round */
     int              n_live, n_waiting;
     bool             busy;    /* a round is under way */
+    double           seconds_handing, seconds_waiting; /* in rounds: before the device has all, and until it is done */
+    int64_t          n_rounds, n_served;
     bool             lost;    /* the device is: nothing is queued any more */
 } cuda_backend;
 
-esper_status cuda_queue_open(cuda_backend *self, bool direct, cuda_queue **queue_out);
-void         cuda_queue_close(cuda_queue *queue);
+void cuda_queue_init(cuda_queue *queue, cuda_backend *self, bool direct);
+void cuda_queue_fini(cuda_queue *queue);
 
 esper_status cuda_queue_launch(cuda_queue *queue, const esper_launch *launch);
 esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *programs, int n_programs);
