@@ -1,5 +1,5 @@
-/* Internal. CUDA's words on the host, for kernels written in the dialect of src/tensor/cuda/dialect.cuh, which includes this when
- * it is compiled with ESPER_CUDA_ON_HOST. A kernel makes itself known by its name before main begins; host_cuda_run.h has what
+/* Internal. CUDA's words on the host, for kernels written in the dialect of src/tensor/cuda/dialect.cuh, included before
+ * everything else (-include). A kernel makes itself known by its name before main begins; host_cuda_run.h has what
  * runs it. No C++ library is needed: C's headers, and what stands here.
  *
  * What differs from a GPU: products and sums are not fused unless fmaf says so, __expf and the like are as exact as libm, and
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cuda/host_cuda_run.h"
+#include "tensor/cuda/kernels.h"
 
 /* ---------------------------------------------------------------------------------------------------- kernels, memory */
 

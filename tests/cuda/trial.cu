@@ -15,7 +15,7 @@ template <class T> FUNCTION T warp_sum(T value)
 }
 
 /* numbers[block] = the sum of 1 .. threads, by shuffles and then through shared memory. */
-ESPER_KERNEL(trial_sum, 1024)
+ESPER_KERNEL_PLAIN(trial_sum, 1024)
 {
     __shared__ double of_warp[32];
     double sum = warp_sum(static_cast<double>(threadIdx.x + 1));
@@ -32,7 +32,7 @@ ESPER_KERNEL(trial_sum, 1024)
 }
 
 /* Every kind of exchange: numbers[8 thread + k]. */
-ESPER_KERNEL(trial_exchanges, 64)
+ESPER_KERNEL_PLAIN(trial_exchanges, 64)
 {
     double *out = numbers(lanes) + 8 * threadIdx.x;
     int lane = static_cast<int>(threadIdx.x % 32);
@@ -49,7 +49,7 @@ ESPER_KERNEL(trial_exchanges, 64)
 }
 
 /* Shared memory that nobody has written to: declared, and of the launch. */
-ESPER_KERNEL(trial_unwritten, 32)
+ESPER_KERNEL_PLAIN(trial_unwritten, 32)
 {
     __shared__ float declared[8];
     ESPER_SHARED(float, given);
@@ -59,7 +59,7 @@ ESPER_KERNEL(trial_unwritten, 32)
 }
 
 /* The neighbour's number without waiting for it. */
-ESPER_KERNEL(trial_race, 64)
+ESPER_KERNEL_PLAIN(trial_race, 64)
 {
     __shared__ float of[64];
 
@@ -67,13 +67,13 @@ ESPER_KERNEL(trial_race, 64)
     numbers(lanes)[threadIdx.x] = static_cast<double>(of[(threadIdx.x + 1) % blockDim.x]);
 }
 
-ESPER_KERNEL(trial_hang, 64)
+ESPER_KERNEL_PLAIN(trial_hang, 64)
 {
     if (threadIdx.x < 40)
         __syncthreads();
 }
 
-ESPER_KERNEL(trial_two_barriers, 64)
+ESPER_KERNEL_PLAIN(trial_two_barriers, 64)
 {
     if (threadIdx.x < 40)
         __syncthreads();
@@ -81,19 +81,19 @@ ESPER_KERNEL(trial_two_barriers, 64)
         __syncthreads();
 }
 
-ESPER_KERNEL(trial_lost_lane, 32)
+ESPER_KERNEL_PLAIN(trial_lost_lane, 32)
 {
     if (threadIdx.x != 9)
         __syncwarp();
 }
 
-ESPER_KERNEL(trial_absent_source, 32)
+ESPER_KERNEL_PLAIN(trial_absent_source, 32)
 {
     if (threadIdx.x < 8)
         numbers(lanes)[0] = __shfl_sync(0xffu, 1.0, 8);
 }
 
-ESPER_KERNEL(trial_crooked, 32)
+ESPER_KERNEL_PLAIN(trial_crooked, 32)
 {
     float *at = reinterpret_cast<float *>(numbers(lanes)) + threadIdx.x + 1;
 

@@ -1,5 +1,5 @@
 /* Internal. The words kernels are written in: CUDA C++, or the same on the host, where tests run the kernels with threads of
- * their own making (tests/cuda/host_cuda.h, which defines ESPER_CUDA_ON_HOST).
+ * their own making (tests/cuda/host_cuda.h, which the compiler is given before everything else there, with ESPER_CUDA_ON_HOST).
  *
  *     ESPER_KERNEL(esper_relu_forward, 256)      256 threads to a block
  *     {
@@ -13,9 +13,7 @@
 
 #include "tensor/cuda/kernels.h"
 
-#ifdef ESPER_CUDA_ON_HOST
-#include "cuda/host_cuda.h"
-#else
+#ifndef ESPER_CUDA_ON_HOST
 
 #define FUNCTION static __device__ __forceinline__
 
