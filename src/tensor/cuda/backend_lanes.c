@@ -601,11 +601,19 @@ static void make_graph(cuda_lanes_table *table, cuda_group *group)
     (void)ESPER_CUDA_RAW(cuGraphDestroy, graph);
 }
 
-esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program *const *programs, int n)
+static int compare_ids(const void *a, const void *b)
+{
+    const cuda_program *x = *(const cuda_program *const *)a, *y = *(const cuda_program *const *)b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n)
 {
     cuda_group **bucket, *group;
     uint64_t hash = (uint64_t)n;
 
+    qsort((void *)programs, (size_t)n, sizeof(*programs), compare_ids);
     for (int k = 0; k < n; k++)
         hash = (hash ^ programs[k]->id) * 0x9E3779B97F4A7C15u + (hash >> 29);
     bucket = &table->groups[hash % CUDA_BUCKETS];

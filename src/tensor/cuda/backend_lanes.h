@@ -101,8 +101,8 @@ void         cuda_lanes_forget(cuda_lanes_table *table, uint64_t program);
  * they have become many. */
 void         cuda_lanes_sweep(cuda_lanes_table *table, bool all);
 
-/* Queues programs side by side on the stream. */
-esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program *const *programs, int n);
+/* Queues programs side by side on the stream. They are put into an order that does not depend on who came first. */
+esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n);
 /* Queues lanes by themselves; those that are computed alike, together. */
 esper_status cuda_lanes_run(cuda_lanes_table *table, const cuda_lane *const *lanes, int n);
 esper_status cuda_lanes_run_scans(cuda_lanes_table *table, const cuda_scan *const *scans, int n);

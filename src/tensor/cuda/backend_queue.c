@@ -16,7 +16,7 @@
 enum {
     LARGE_MOVE = 1 << 20,              /* bytes from which on a copy is the driver's own */
     MOST_STAGED = 64 << 20,            /* bytes that the main queue stages before it waits for what it has handed on */
-    PATIENCE_NS = 3 * 1000 * 1000,     /* how long a thread waits for others to join a round */
+    PATIENCE_NS = 30 * 1000 * 1000,    /* how long a thread waits for others to join a round */
     ALL_ROLES = (1 << ESPER_GUARD_N_ROLES) - 1,
 };
 
@@ -235,7 +235,7 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
         status = kind == CUDA_GATHER ? cuda_lanes_run_gathers(&self->lanes, self->together, n)
                  : kind == CUDA_SCAN ? cuda_lanes_run_scans(&self->lanes, (const cuda_scan *const *)self->together, n)
                  : kind == CUDA_LANE ? cuda_lanes_run(&self->lanes, (const cuda_lane *const *)self->together, n)
-                                     : cuda_lanes_run_programs(&self->lanes, (const cuda_program *const *)self->together, n);
+                                     : cuda_lanes_run_programs(&self->lanes, (const cuda_program **)self->together, n);
     }
     return status;
 }

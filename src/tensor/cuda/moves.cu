@@ -81,15 +81,22 @@ FUNCTION void gather_image(const esper_gather *gather, const esper_pick *pick, i
 
 ESPER_KERNEL_PLAIN(esper_gather_batch, 128)
 {
+    /* The table is the host's memory: it is read once for a block, word by word side by side. */
     const cuda_gather_table *table = (const cuda_gather_table *)(const void *)lanes.lane[blockIdx.y];
+    enum { HEAD = sizeof(esper_gather) / 4, WORDS = HEAD + sizeof(esper_pick) / 4 };
+    __shared__ __align__(8) uint32_t words[WORDS];
     int sample = (int)blockIdx.x, n;
     esper_gather gather;
     esper_pick pick;
 
-    if (sample >= table->gather.n)
+    if (threadIdx.x < WORDS)
+        words[threadIdx.x] = threadIdx.x < HEAD ? ((const uint32_t *)(const void *)&table->gather)[threadIdx.x]
+                                                : ((const uint32_t *)(const void *)&table->pick[sample])[threadIdx.x - HEAD];
+    __syncthreads();
+    memcpy(&gather, words, sizeof(gather));
+    memcpy(&pick, words + HEAD, sizeof(pick));
+    if (sample >= gather.n)
         return;
-    gather = table->gather;
-    pick = table->pick[sample];
     n = gather.dim[0];
     if (gather.kind == ESPER_ITEMS_TOKENS) {
         const unsigned short *tokens = (const unsigned short *)gather.items + (uint64_t)pick.item * n;
