@@ -11,7 +11,8 @@ set(ESPER_CUDA AUTO CACHE STRING "Embed compiled CUDA kernels: ON, OFF, or AUTO 
 set(cuda_folder "${PROJECT_SOURCE_DIR}/src/guard/cuda")
 set(cuda_image_source "${PROJECT_SOURCE_DIR}/src/guard/cuda_image.c")
 set(cuda_texts "${cuda_folder}/scan_types.h" "${cuda_folder}/scan.cu")
-set(cuda_archs 75 80 86 89 90 100 120) # machine code; PTX of the first of them serves all that come later
+set(ESPER_CUDA_ARCHS "75;80;86;89;90;100;120" CACHE STRING "Architectures that kernels are compiled for")
+set(cuda_archs ${ESPER_CUDA_ARCHS}) # machine code; PTX of the first of them serves all that come later
 
 # Sets cuda_options_out to the -gencode options for those of cuda_archs that this nvcc knows; to nothing when there are
 # none.

@@ -15,8 +15,8 @@ static const char prefix[] = "ESPER_";
 enum { PREFIX_CHARS = sizeof(prefix) - 1 };
 
 /* Variables that are no keys; a '*' stands for any end. In small letters, without the prefix. */
-static const char *const other_variables[] = {"config", "kernels", "tune",   "nvrtc",         "mpi_shared",
-                                              "golden", "test_*",  "fuzz_*", "guard_library", "engine_library"};
+static const char *const other_variables[] = {"config", "kernels", "tune",   "nvrtc",  "mpi_shared",    "golden",
+                                              "test_*", "cuda_*",  "fuzz_*", "guard_library", "engine_library"};
 
 enum { N_OTHER_VARIABLES = sizeof(other_variables) / sizeof(other_variables[0]) };
 

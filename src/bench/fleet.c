@@ -7,7 +7,7 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "bench/bench.h"
+#include "bench/fleet_gpu.h"
 #include "nn/blueprint.h"
 #include "nn/host.h"
 #include "nn/init.h"
@@ -276,6 +276,8 @@ static esper_status run(esper_bench_request *request)
     static const fleet_seed alike[2] = {{NULL, NULL}, {NULL, NULL}};
     static const char *const names[] = {"fleet.two", "fleet.four", "fleet.replan"};
 
+    if (request->config->backend == ESPER_CONFIG_BACKEND_CUDA)
+        return esper_bench_fleet_gpu(request);
     for (int i = 0; i < 3; i++) {
         if (!esper_bench_is_wanted(request, names[i]))
             continue;

@@ -14,7 +14,7 @@
 #include "ui/terminal.h"
 #include "ui/text.h"
 
-enum { WARM_STEPS = 5, MAX_STEPS = 400, PACED_WARM_STEPS = 1, LEAST_STEPS = 3 };
+enum { AHEAD = ESPER_NETWORK_ROWS, WARM_STEPS = 5, MAX_STEPS = 400, PACED_WARM_STEPS = 1, LEAST_STEPS = 3 };
 
 static const double least_seconds = 2.0, quick_seconds = 0.1, paced_seconds = 0.5;
 
@@ -38,6 +38,18 @@ static const bench_case cases[] = {
 
 enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
 
+/* One step, or on a backend that is behind as many as are read together: nobody waits between them in a run. */
+static esper_status take_steps(esper_network *network, int *n_out)
+{
+    *n_out = esper_backend_is_behind(network->engine->backend) ? AHEAD : 1;
+    for (int i = 0; i < *n_out; i++) {
+        if (network->cursor.batch >= network->engine->steps_per_epoch)
+            esper_network_next_epoch(network);
+        ESPER_TRY(esper_network_queue_step(network));
+    }
+    return esper_network_read(network);
+}
+
 /* The median time of a training step, data included, over as many as take `least` seconds. */
 static esper_status time_steps(esper_network *network, int n_warm, double least, double *seconds_out)
 {
@@ -47,16 +59,14 @@ static esper_status time_steps(esper_network *network, int n_warm, double least,
     assert(n_warm >= 0 && least >= 0.0);
     network->budget = 0; /* as many steps as it takes */
     for (int i = 0; n < MAX_STEPS && (n < LEAST_STEPS || spent < least); i++) {
-        double began;
+        double began = esper_clock_seconds();
+        int n_steps;
 
-        if (network->cursor.batch >= network->engine->steps_per_epoch)
-            esper_network_next_epoch(network);
-        began = esper_clock_seconds();
-        ESPER_TRY(esper_network_step(network));
+        ESPER_TRY(take_steps(network, &n_steps));
         if (i < n_warm)
             continue;
-        times[n] = esper_clock_seconds() - began;
-        spent += times[n++];
+        times[n] = (esper_clock_seconds() - began) / n_steps;
+        spent += times[n++] * n_steps;
     }
     *seconds_out = esper_bench_quantile(times, n, 0.5);
     return ESPER_OK;

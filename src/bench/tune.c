@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "bench/bench.h"
 #include "tensor/backends.h"
-#include "tensor/cpu/block.h"
+#include "tensor/lower.h"
 #include "ui/terminal.h"
 
 enum {

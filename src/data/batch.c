@@ -307,6 +307,36 @@ static void fill_window(const esper_sampler *sampler, uint32_t id, uint32_t at, 
         dest->targets[at * context + t] = window[t + 1];
 }
 
+void esper_batch_pick(const esper_sampler *sampler, uint32_t batch, esper_pick *picks, uint32_t *ids)
+{
+    const esper_dataset_info *info = esper_dataset_info_get(sampler->desc.set);
+    const esper_augment *augment = &sampler->desc.augment;
+    const uint32_t *order = esper_sampler_batch_ids(sampler, batch);
+    uint32_t n = esper_sampler_batch_count(sampler, batch);
+    bool augments = info->kind == ESPER_DATASET_IMAGES && sampler->desc.training &&
+                    (augment->crop > 0 || augment->flip || augment->cutout > 0);
+
+    for (uint32_t i = 0; i < n; i++) {
+        picks[i] = (esper_pick){.item = order[i]};
+        if (augments) {
+            augment_draw draw = draw_augment(sampler, order[i], info->height, info->width);
+
+            picks[i].top = (int16_t)draw.top;
+            picks[i].left = (int16_t)draw.left;
+            picks[i].flip = draw.flip;
+            picks[i].cut_y = (int16_t)draw.cut_y;
+            picks[i].cut_x = (int16_t)draw.cut_x;
+        }
+        if (ids != NULL)
+            ids[i] = order[i];
+    }
+}
+
+int esper_batch_cutout(const esper_sampler *sampler)
+{
+    return sampler->desc.training ? sampler->desc.augment.cutout : 0;
+}
+
 void esper_batch_fill_range(const esper_sampler *sampler, uint32_t batch, uint32_t begin, uint32_t end,
                             const esper_batch *dest)
 {

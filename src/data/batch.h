@@ -11,6 +11,7 @@
 
 #include "base/pool.h"
 #include "data/dataset.h"
+#include "tensor/backend.h"
 
 /* Applied in this order to the raw image, before it is normalised; what they uncover or blot out is black (raw 0).
  * Every sample makes the same draws in the same order whichever of them are on, so that turning one on or off leaves
@@ -68,6 +69,13 @@ typedef struct esper_batch {
     int32_t  *targets;  /* (n) labels, or (n, T) next tokens */
     uint32_t *ids;      /* (n) sample ids */
 } esper_batch;
+
+/* The same batch as picks of the data set's items (esper_dataset_items), for backends that have those: `picks` has room for the
+ * samples of the batch, and their ids go to `ids` unless that is NULL. */
+void esper_batch_pick(const esper_sampler *sampler, uint32_t batch, esper_pick *picks, uint32_t *ids);
+
+/* The side of the square that is blotted out of its images; 0 = none. */
+int esper_batch_cutout(const esper_sampler *sampler);
 
 /* Fills samples begin .. end-1 of a batch. Different ranges may be filled by different threads at the same time. */
 void esper_batch_fill_range(const esper_sampler *sampler, uint32_t batch, uint32_t begin, uint32_t end,

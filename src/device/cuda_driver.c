@@ -38,11 +38,12 @@ static int find_function(void *library, const char *symbol, void *function_out)
 
 static int find_functions(void *library)
 {
-#define X(name, symbol, parameters)                         \
-    if (!find_function(library, symbol, &found.name))       \
+#define X(name, symbol, parameters)                                                                        \
+    if (!find_function(library, symbol, &found.name) && ESPER_CUDA_##name < ESPER_CUDA_FIRST_OPTIONAL) \
         return 0;
     ESPER_CUDA_FUNCTION_LIST(X)
 #undef X
+    why_none[0] = '\0';
     return 1;
 }
 

@@ -20,6 +20,8 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st   *CUmodule;
 typedef struct CUfunc_st  *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -45,11 +47,13 @@ enum {
     CU_EVENT_WAIT_EXTERNAL = 1,
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
     CU_MEMHOST_PORTABLE = 1,
     CU_MEMHOST_DEVICEMAP = 2,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
     CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
     CU_MEMORYTYPE_HOST = 1,
@@ -101,14 +105,24 @@ enum {
     X(cuLaunchKernel, "cuLaunchKernel",                                                                             \
       (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
        unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters, void **extra))                  \
+    X(cuFuncSetAttribute, "cuFuncSetAttribute", (CUfunction function, int attribute, int value))                    \
     X(cuGetErrorName, "cuGetErrorName", (CUresult result, const char **text))                                       \
-    X(cuGetErrorString, "cuGetErrorString", (CUresult result, const char **text))
+    X(cuGetErrorString, "cuGetErrorString", (CUresult result, const char **text))                                   \
+    /* From here on: an older driver may lack them, and then they are NULL. */                                      \
+    X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (CUstream stream, int mode))                                 \
+    X(cuStreamEndCapture, "cuStreamEndCapture", (CUstream stream, CUgraph * graph))                                 \
+    X(cuGraphInstantiate, "cuGraphInstantiateWithFlags",                                                            \
+      (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                                                \
+    X(cuGraphLaunch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream))                                          \
+    X(cuGraphDestroy, "cuGraphDestroy", (CUgraph graph))                                                            \
+    X(cuGraphExecDestroy, "cuGraphExecDestroy", (CUgraphExec exec))
 
 typedef enum esper_cuda_function {
 #define X(name, symbol, parameters) ESPER_CUDA_##name,
     ESPER_CUDA_FUNCTION_LIST(X)
 #undef X
-    ESPER_CUDA_N_FUNCTIONS
+    ESPER_CUDA_N_FUNCTIONS,
+    ESPER_CUDA_FIRST_OPTIONAL = ESPER_CUDA_cuStreamBeginCapture
 } esper_cuda_function;
 
 typedef struct esper_cuda_driver {

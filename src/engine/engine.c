@@ -69,6 +69,7 @@ static esper_status open_parts(esper_engine *engine, int threads)
     ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
     ESPER_TRY(esper_backend_open(backend_names[config->backend], engine->pool, &engine->backend));
     ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
+    ESPER_TRY(esper_samples_init(&engine->samples, engine->backend, engine->data));
     for (int split = 0; split < ESPER_N_SPLITS; split++) { /* that of training says how many batches there are */
         esper_sampler_desc desc = esper_engine_sampler(engine, (esper_split)split, config->seed);
 
@@ -115,6 +116,7 @@ void esper_engine_close(esper_engine *engine)
     for (int split = 0; split < ESPER_N_SPLITS; split++)
         esper_sampler_close(engine->samplers[split]);
     esper_plan_cache_close(engine->plans);
+    esper_samples_fini(&engine->samples);
     esper_backend_close(engine->backend);
     esper_pool_close(engine->pool);
     esper_mem_free(engine);

@@ -16,6 +16,7 @@
 #include "nn/host.h"
 #include "tensor/plan.h"
 #include "engine/ranks.h"
+#include "engine/samples.h"
 
 /* What its networks are for. */
 typedef enum esper_use {
@@ -49,6 +50,7 @@ typedef struct esper_engine {
     esper_sampler *samplers[ESPER_N_SPLITS]; /* as they are, in their order; that of training is each network's own */
     /* Private. */
     esper_exchange exchange; /* sum NULL: norms are each rank's own */
+    esper_samples     samples; /* where the backend makes batches itself */
     esper_plan_cache *plans; /* a program is planned once for all networks */
 } esper_engine;
 

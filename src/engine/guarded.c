@@ -31,13 +31,28 @@ static esper_status queue_scan(esper_guarded *guarded, uint32_t roles, sums what
     esper_guard_scan request = scan_of(roles, what);
 
     guarded->report = NULL;
+    guarded->asked = roles;
     return esper_backend_scan(network->engine->backend, network->stream, guarded->guard, &request, network->flag);
+}
+
+/* Scans what stands there, which is what the scan of these roles found that raised the flag. */
+static esper_status scan_again(esper_guarded *guarded, uint32_t roles, sums what)
+{
+    esper_guard_scan request = scan_of(roles, what);
+
+    esper_guard_give_up(guarded->guard);
+    ESPER_TRY(esper_guard_launch(guarded->guard, &request));
+    return esper_guard_read(guarded->guard, &guarded->report);
 }
 
 /* After a wait: of the scan that raised the flag, or else the last one. */
 static esper_status read_report(esper_guarded *guarded)
 {
-    return guarded->report != NULL ? ESPER_OK : esper_guard_read(guarded->guard, &guarded->report);
+    if (guarded->report != NULL)
+        return ESPER_OK;
+    if (esper_backend_reports(guarded->network->engine->backend))
+        return esper_guard_read(guarded->guard, &guarded->report);
+    return scan_again(guarded, guarded->asked, SUMS_OFF);
 }
 
 /* The flag as it is now, into a row: what is read of it later. */
@@ -321,6 +336,8 @@ esper_status esper_guarded_hear(esper_network *network, int n_good, const esper_
     guarded->suspect = *verdict == ESPER_VERDICT_PASS ? rows[n_good].cursor
                        : n_good > 0                   ? rows[n_good - 1].cursor
                                                       : guarded->suspect_before;
+    if (!esper_backend_reports(network->engine->backend)) /* while the norm buffers are what the pass made of them */
+        ESPER_TRY(scan_again(guarded, *verdict == ESPER_VERDICT_PASS ? 0 : state_roles, SUMS_OFF));
     return esper_backend_copy(network->engine->backend, network->stream, network->slab.family[ESPER_FAMILY_BUFFER],
                               buffers_of_row(guarded, n_good), guarded->buffer_bytes);
 }
@@ -334,6 +351,10 @@ static esper_status drill_at(esper_guarded *guarded, esper_drill_point point)
         return ESPER_OK;
     ESPER_TRY(esper_network_wait(guarded->network));
     guarded->drill(guarded->drill_context, guarded->network, point);
+    if (esper_backend_device(guarded->network->engine->backend) == ESPER_GUARD_HOST)
+        return ESPER_OK;
+    ESPER_TRY(scan_again(guarded, 0, SUMS_OFF)); /* behind what the drill has queued on a stream of its own */
+    guarded->report = NULL;
     return ESPER_OK;
 }
 
@@ -355,7 +376,10 @@ static esper_status judge_state(esper_guarded *guarded, sums what, bool now)
     if (guarded->found)
         return ESPER_OK; /* by an earlier one */
     if (flag == 0 && what != SUMS_OFF) { /* checksums are the host's to remember and to compare */
-        ESPER_TRY(read_report(guarded));
+        if (esper_backend_reports(network->engine->backend))
+            ESPER_TRY(read_report(guarded));
+        else
+            ESPER_TRY(scan_again(guarded, state_roles, what));
         flag = guarded->report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
     }
     ESPER_TRY(share_flag(guarded, &flag));

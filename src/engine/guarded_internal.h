@@ -37,6 +37,7 @@ typedef struct esper_guarded {
         *buffers; /* on the backend: the norm buffers before each row's forward pass; NULL when the network has none */
     size_t          buffer_bytes; /* of a row */
     bool            checksum;
+    uint32_t        asked; /* roles of the last scan */
     const esper_guard_report *report; /* of the last scan; NULL: it is not read yet */
     /* Something was found, and nothing was done about it yet: where the run stood, and by which scan. */
     bool          found;

@@ -47,7 +47,7 @@ static void list_family(const esper_network *network, int f, esper_guard_tensor 
             .group = tensor->region == 0 ? "host" : network->slots.slot[tensor->region - 1].id,
             .role = families[f].role,
             .dtype = ESPER_GUARD_F32,
-            .device = ESPER_GUARD_HOST,
+            .device = esper_backend_device(network->engine->backend),
             .data = esper_backend_address(network->engine->backend, values),
             .count = (uint64_t)tensor->count,
         };
@@ -99,7 +99,7 @@ static esper_status add_whole(esper_guarded *guarded)
                 .group = "slab",
                 .role = families[f].role,
                 .dtype = ESPER_GUARD_F32,
-                .device = ESPER_GUARD_HOST,
+                .device = esper_backend_device(slab->backend),
                 .data = esper_backend_address(slab->backend, slab->family[families[f].family]),
                 .count = (uint64_t)esper_slab_count(slab, families[f].family),
             };
@@ -112,7 +112,8 @@ esper_status guarded_open_ring(esper_guarded *guarded, esper_ring **ring_out)
 
     esper_ring_options_init(&options);
     options.n_entries = N_SNAPSHOTS;
-    options.place = ESPER_RING_HOST;
+    options.place = esper_backend_device(guarded->network->engine->backend) == ESPER_GUARD_HOST ? ESPER_RING_HOST
+                                                                                                 : ESPER_RING_DEVICE;
     options.roles = state_roles;
     return esper_ring_open(guarded->whole, &options, ring_out);
 }

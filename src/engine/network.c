@@ -95,6 +95,8 @@ static esper_status take_rows(esper_network *network)
                     (size_t)(net->tensors[net->input].count + net->tensors[net->target].count);
     void *memory;
 
+    if (engine->samples.backend != NULL) /* picks alone pass through the host */
+        staged = (size_t)engine->config.batch * sizeof(esper_pick);
     ESPER_TRY(esper_backend_alloc(engine->backend, bytes, &memory));
     network->results = memory;
     network->read = esper_mem_alloc(bytes);

@@ -25,6 +25,24 @@ static const esper_sampler *sampler_of(const esper_network *network, esper_split
     return split == ESPER_SPLIT_TRAIN && network->order != NULL ? network->order : network->engine->samplers[split];
 }
 
+/* Where the backend has the data set it is told which samples, and makes the batch itself. */
+static esper_status gather_batch(const esper_network *network, const esper_plan *plan, const esper_net *net,
+                                 const esper_sampler *sampler, esper_split split, uint32_t batch, int32_t *targets)
+{
+    const esper_samples *samples = &network->engine->samples;
+    esper_gather gather = samples->of_split[split];
+    esper_pick *picks = network->staged;
+
+    esper_batch_pick(sampler, batch, picks, network->sample_ids);
+    gather.n = (int32_t)esper_sampler_batch_count(sampler, batch);
+    gather.cutout = esper_batch_cutout(sampler);
+    gather.inputs = esper_plan_data(plan, 0, net->input);
+    gather.targets = targets == NULL ? esper_plan_data(plan, 0, net->target) : NULL;
+    if (targets != NULL)
+        esper_batch_fill(sampler, batch, NULL, &(esper_batch){.targets = targets});
+    return esper_backend_gather(samples->backend, network->stream, &gather, picks);
+}
+
 /* Batches are made where the backend's memory is the host's own, in its stead, unless the stream may be behind. */
 esper_status esper_network_put_batch(const esper_network *network, const esper_plan *plan, const esper_net *net,
                                      esper_split split, uint32_t batch, int32_t *targets)
@@ -45,6 +63,8 @@ esper_status esper_network_put_batch(const esper_network *network, const esper_p
         .ids = network->sample_ids,
     };
 
+    if (network->engine->samples.backend != NULL)
+        return gather_batch(network, plan, net, sampler, split, batch, targets);
     esper_batch_fill(sampler, batch, esper_network_pool(network), &dest);
     if (!behind)
         return ESPER_OK;
@@ -63,6 +83,7 @@ esper_status esper_network_load(esper_network *network, const esper_plan *plan, 
     network->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     network->pass.training = split == ESPER_SPLIT_TRAIN;
     network->pass.step = (uint32_t)network->cursor.step;
+    network->pass.skip = network->pass.training && !esper_backend_reports(network->engine->backend) ? network->flag : NULL;
     network->n_loaded = esper_sampler_batch_total(sampler, batch);
     network->pass.loss_scale = 1.0f / ((float)network->n_loaded * (float)net->tensors[net->target].count);
     if (net != &network->net) /* another program of the same slots */

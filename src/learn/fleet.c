@@ -135,6 +135,14 @@ static esper_status carry_out(fleet_member *member, const esper_decision *decisi
     return esper_env_decide(member->env, decision, last);
 }
 
+/* Others may be computing while this one waits for its turn. */
+static void lock_mind(esper_fleet *fleet)
+{
+    esper_backend_stand_by(fleet->engine->backend, true);
+    pthread_mutex_lock(&fleet->mind_lock);
+    esper_backend_stand_by(fleet->engine->backend, false);
+}
+
 static esper_status decide(esper_fleet *fleet, int index, const esper_policy_view *view, esper_backend_stream *stream,
                            bool last)
 {
@@ -144,7 +152,7 @@ static esper_status decide(esper_fleet *fleet, int index, const esper_policy_vie
 
     if (fleet->mind == NULL)
         return carry_out(member, NULL, last);
-    pthread_mutex_lock(&fleet->mind_lock);
+    lock_mind(fleet);
     fleet->seconds_mind -= esper_clock_seconds();
     status = fleet->mind->decide(fleet->mind->context, index, view, stream, &decision);
     fleet->seconds_mind += esper_clock_seconds();
@@ -159,7 +167,7 @@ static esper_status settle(esper_fleet *fleet, int index)
 
     if (fleet->mind == NULL || fleet->mind->settle == NULL)
         return ESPER_OK;
-    pthread_mutex_lock(&fleet->mind_lock);
+    lock_mind(fleet);
     status = fleet->mind->settle(fleet->mind->context, index, &look);
     pthread_mutex_unlock(&fleet->mind_lock);
     return status;
@@ -245,7 +253,7 @@ static void play_members(void *context, int item, esper_backend_stream *stream)
 
 static esper_status work(esper_fleet *fleet)
 {
-    int n_threads = esper_pool_threads(fleet->engine->pool);
+    int n_threads = esper_backend_width(fleet->engine->backend, fleet->engine->pool);
     double began = esper_clock_seconds();
 
     fleet->ended = false;

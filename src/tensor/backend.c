@@ -167,6 +167,18 @@ esper_status esper_backend_scan(esper_backend *be, esper_backend_stream *stream,
     return be->ops->scan(be, stream, guard, request, flag);
 }
 
+esper_status esper_backend_gather(esper_backend *be, esper_backend_stream *stream, const esper_gather *gather,
+                                  const esper_pick *picks)
+{
+    assert(stream == NULL || stream->backend == be);
+    return be->ops->gather == NULL ? ESPER_E_UNSUPPORTED : be->ops->gather(be, stream, gather, picks);
+}
+
+bool esper_backend_gathers(const esper_backend *be)
+{
+    return be->ops->gather != NULL;
+}
+
 void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_item, void *context)
 {
     if (be->ops->each != NULL) {
@@ -175,6 +187,33 @@ void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_i
     }
     for (int item = 0; item < n_items; item++)
         run_item(context, item, NULL);
+}
+
+int esper_backend_width(const esper_backend *be, const esper_pool *pool)
+{
+    return be->ops->width != NULL ? be->ops->width(be) : esper_pool_threads(pool);
+}
+
+void esper_backend_stand_by(esper_backend *be, bool on)
+{
+    if (be->ops->stand_by != NULL)
+        be->ops->stand_by(be, on);
+}
+
+int32_t esper_backend_device(const esper_backend *be)
+{
+    return be->ops->device != NULL ? be->ops->device(be) : ESPER_GUARD_HOST;
+}
+
+bool esper_backend_reports(const esper_backend *be)
+{
+    return !be->ops->flags_only;
+}
+
+void esper_backend_forget(esper_backend *be, uint64_t program)
+{
+    if (be->ops->forget != NULL)
+        be->ops->forget(be, program);
 }
 
 esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream)

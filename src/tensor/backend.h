@@ -14,7 +14,7 @@
 #include "esper.h"
 #include "tensor/op.h"
 
-enum { ESPER_BACKEND_ABI = 6 };
+enum { ESPER_BACKEND_ABI = 7 };
 
 struct esper_net;
 struct esper_tensor;
@@ -28,6 +28,7 @@ typedef struct esper_launch {
     int               n_lanes;
     const esper_lane *lanes;
     esper_part        part;
+    uint32_t          place; /* of the operation in its network: launches of several networks meet where it is equal */
 } esper_launch;
 
 /* What one network does in one direction: its launches, in order, each of one lane. */
@@ -36,12 +37,14 @@ typedef struct esper_program {
     esper_launch *launches;
     const int    *chain; /* (n_launches) how many from this one on can be run in one go; 0: with one before it */
     double        flops; /* of a full batch */
+    uint64_t      id;    /* another one whenever its launches were bound anew; 0: made for this call alone */
 } esper_program;
 
 /* A backend object begins with this; the rest is the backend's own. */
 typedef struct esper_backend {
     const struct esper_backend_ops *ops;
-    atomic_llong                    n_waits; /* how often a caller has waited for a stream */
+    atomic_llong                    n_waits;    /* how often a caller has waited for a stream */
+    atomic_ullong                   n_programs; /* how often a network's programs have been bound: their ids */
 } esper_backend;
 
 /* A stream object begins with this; the rest is the backend's own. Where a stream is asked for, NULL is the one that every
@@ -96,6 +99,20 @@ typedef struct esper_backend_ops {
     esper_status (*scan)(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
                          const esper_guard_scan *request, uint32_t *flag);
     bool behind; /* streams may be behind the caller; false: what is queued is done when the call returns */
+    /* May be NULL: this program will not be run again, whatever it kept of it. */
+    void (*forget)(esper_backend *be, uint64_t program);
+    /* `scan` raises the flag and leaves no report: passes and steps of a network whose flag is up (esper_pass.skip) do nothing,
+     * so that who wants to know more scans what still stands there. */
+    bool flags_only;
+    /* The CUDA device that its memory is of, for who works on it in the backend's stead; NULL: it is the host's. */
+    int (*device)(const esper_backend *be);
+    /* May be NULL. The calling thread, one of `each`, is about to wait for something that is not the backend's (on), or has it. */
+    void (*stand_by)(esper_backend *be, bool on);
+    /* May be NULL: batches are made by the host. The picks are the host's, and may be used again when the call returns. */
+    esper_status (*gather)(esper_backend *be, esper_backend_stream *stream, const esper_gather *gather,
+                           const esper_pick *picks);
+    /* How many items of `each` it likes to have under way at a time; NULL: as many as the pool has threads. */
+    int (*width)(const esper_backend *be);
 } esper_backend_ops;
 
 /* All backends in order of preference, NULL at the end. */
@@ -136,9 +153,29 @@ esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream,
 esper_status esper_backend_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
                                 const esper_guard_scan *request, uint32_t *flag);
 
+/* Makes a batch where the backend can do so; E_UNSUPPORTED without a message where it is the host's to make. */
+esper_status esper_backend_gather(esper_backend *be, esper_backend_stream *stream, const esper_gather *gather,
+                                  const esper_pick *picks);
+bool         esper_backend_gathers(const esper_backend *be);
+
 /* Runs all items, each with a stream to queue its work on, on as many threads as the backend has; returns when the last is done.
  * Items do not call it, and use no other stream. */
 void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_item, void *context);
+
+/* How many items it pays to have under way at once: as many as the pool has threads, or more. */
+int esper_backend_width(const esper_backend *be, const esper_pool *pool);
+
+/* A program that will not be run again (plans tell it of theirs). */
+void esper_backend_forget(esper_backend *be, uint64_t program);
+
+/* Around a lock that threads of `each` contend for: a backend that serves all who wait together does not wait for this one. */
+void esper_backend_stand_by(esper_backend *be, bool on);
+
+/* The number of the CUDA device whose memory it has; ESPER_GUARD_HOST: it has the host's. */
+int32_t esper_backend_device(const esper_backend *be);
+
+/* Whether a scan leaves a report in the guard; else it raises the flag alone. */
+bool esper_backend_reports(const esper_backend *be);
 
 /* Waits until all that was queued on the stream is done. */
 esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream);

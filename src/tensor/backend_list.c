@@ -3,6 +3,7 @@
 
 static const esper_backend_ops *const backends[] = {
     &esper_backend_cpu,
+    &esper_backend_cuda,
     &esper_backend_ref,
     &esper_backend_null,
     NULL,

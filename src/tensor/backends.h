@@ -8,6 +8,7 @@
 #include "tensor/tune.h"
 
 extern const esper_backend_ops esper_backend_cpu;  /* lanes and ranges over the thread pool */
+extern const esper_backend_ops esper_backend_cuda; /* networks side by side on an NVIDIA GPU */
 extern const esper_backend_ops esper_backend_ref;  /* plain C, one thread: the definition of correct */
 extern const esper_backend_ops esper_backend_null; /* walks every path and computes nothing */
 

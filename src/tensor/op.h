@@ -155,6 +155,7 @@ typedef struct esper_pass {
     uint64_t        seed;
     uint32_t        network, step;
     const uint32_t *sample_id; /* (N) global index of each sample: keys dropout */
+    const uint32_t *skip;      /* a word of the backend's: while it is not 0 a backend that is behind leaves the pass out */
 } esper_pass;
 
 /* Settings of an optimiser group for the next step. Kept by the optimiser, read by its lanes. */
@@ -195,12 +196,36 @@ typedef struct esper_lane {
     esper_view         in[ESPER_OP_MAX_IN];
     esper_view         out[ESPER_OP_MAX_OUT];
     esper_attr         attr;
+    int32_t            max_samples; /* of the plan: no batch is larger; 0 for flat work */
     bool               spread;  /* the batch is spread over ranks: sums of a training pass are those of all of them */
     bool               frozen;  /* of a frozen region: computes as in evaluation, whatever the pass */
     const esper_pass  *pass;    /* NULL for flat work */
     const esper_group *group;   /* NULL unless flat work */
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */
 } esper_lane;
+
+/* A sample of a batch: which one of the items, and for images the window in it, whether it is mirrored, and the centre of what is
+ * blotted out (data/batch.h says what these are). */
+typedef struct esper_pick {
+    uint32_t item;
+    int16_t  top, left, cut_y, cut_x;
+    uint32_t flip;
+} esper_pick;
+
+typedef enum esper_items { ESPER_ITEMS_IMAGES, ESPER_ITEMS_ROWS, ESPER_ITEMS_TOKENS } esper_items;
+
+/* A batch out of samples that lie in the backend's memory. */
+typedef struct esper_gather {
+    esper_items      kind;
+    int32_t          n;         /* samples */
+    int32_t          dim[3];    /* C, H, W of images; F of rows; T of tokens, of which an item has one more and begins T after the last */
+    int32_t          cutout;    /* side of the square that is blotted out; 0 = none */
+    const void      *items;     /* bytes, floats or 16-bit tokens */
+    const uint8_t   *labels;    /* of items; NULL for tokens */
+    const float     *levels;    /* (C, 256) what a byte of an image stands for */
+    float           *inputs;    /* (n, C, H, W), (n, F), or int32 (n, T) */
+    int32_t         *targets;   /* (n) or (n, T); NULL: nobody wants them */
+} esper_gather;
 
 /* Batch statistics and dropout, or not. */
 static inline bool esper_lane_trains(const esper_lane *lane)

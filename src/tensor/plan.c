@@ -213,6 +213,11 @@ void esper_plan_close(esper_plan *plan)
 {
     if (plan == NULL)
         return;
+    for (int k = 0; k < plan->n_nets && plan->launches.gradients != NULL; k++) {
+        esper_backend_forget(plan->backend, plan->launches.gradients[k].id);
+        esper_backend_forget(plan->backend, plan->launches.programs[ESPER_FORWARD][k].id);
+        esper_backend_forget(plan->backend, plan->launches.programs[ESPER_BACKWARD][k].id);
+    }
     esper_launches_fini(&plan->launches);
     for (int k = 0; k < plan->n_nets; k++)
         esper_schedule_release(plan->nets[k].schedule);

@@ -103,6 +103,7 @@ static esper_lane lane_of(const esper_bound *net, esper_direction direction, int
     esper_lane lane = esper_schedule_shape(net->schedule, o);
 
     lane.pass = net->pass;
+    lane.max_samples = net->schedule->max_samples;
     lane.scratch = at(net, &net->schedule->scratch[direction][o]);
     for (int i = 0; i < info->n_in; i++) {
         give_memory(net, op->in[i], &lane.in[i]);
@@ -147,7 +148,8 @@ static bool first_launch(const esper_launches *launches, const esper_bound *nets
     }
     if (first == NULL)
         return false;
-    *launch_out = (esper_launch){.kind = first->kind, .direction = direction, .variant = first->variant, .part = part};
+    *launch_out = (esper_launch){.kind = first->kind, .direction = direction, .variant = first->variant, .part = part,
+                                .place = first->place};
     *place_out = first->place;
     return true;
 }
@@ -199,13 +201,17 @@ static void lay_out_programs(esper_launches *launches, const esper_bound *nets)
         const esper_schedule *schedule = nets[k].schedule;
         esper_program both = {.n_launches = schedule->n_steps[ESPER_FORWARD] + schedule->n_steps[ESPER_BACKWARD],
                               .launches = single,
-                              .chain = schedule->chain};
+                              .chain = schedule->chain,
+                              .id = ++nets[k].slab->backend->n_programs};
 
         for (int d = 0; d < 2; d++) {
             int first = d == ESPER_FORWARD ? 0 : schedule->n_steps[ESPER_FORWARD];
 
             launches->programs[d][k] = (esper_program){
-                .n_launches = schedule->n_steps[d], .launches = single + first, .chain = schedule->chain + first};
+                .n_launches = schedule->n_steps[d],
+                .launches = single + first,
+                .chain = schedule->chain + first,
+                .id = ++nets[k].slab->backend->n_programs};
         }
         launches->gradients[k] = both;
         single += both.n_launches;

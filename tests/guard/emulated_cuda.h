@@ -330,7 +330,7 @@ static bool          is_capturing, graph_records_event;
 static uint64_t      fail_countdown;
 static int           n_external_waits; /* that became part of graphs */
 static int           context_depth, current_device;
-static int           contexts[16];
+static int           contexts[1024];
 
 typedef struct emulated_memory {
     char  *at;
@@ -771,7 +771,7 @@ static CUresult emu_error_text(CUresult result, const char **text)
     return CUDA_SUCCESS;
 }
 
-static void emulated_cuda_install(void)
+static inline void emulated_cuda_install(void)
 {
     static const esper_cuda_driver driver = {
         .cuInit = emu_init,

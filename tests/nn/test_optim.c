@@ -1,3 +1,4 @@
+/* ctest: cuda=also */
 /* SGD and AdamW on groups with settings of their own, against the same steps in double. */
 #include <math.h>
 #include <setjmp.h>

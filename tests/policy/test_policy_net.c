@@ -1,4 +1,4 @@
-/* ctest: timeout=120 labels=golden sealed=also */
+/* ctest: timeout=120 labels=golden sealed=also cuda=also */
 /* The policy's network: a recorded one with all its gradients, finite differences through the whole of it, and what must
  * hold for any weights. */
 #include <setjmp.h>

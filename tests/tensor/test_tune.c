@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "tensor/backends.h"
 #include "tensor/cpu/block.h"
+#include "tensor/lower.h"
 
 /* ------------------------------------------------------------------------------------------------ the table */
 

@@ -6,8 +6,8 @@
 #include "tensor/backends.h"
 #include "tensor/cpu/backend_crew.h"
 #include "tensor/cpu/backend_job.h"
-#include "tensor/cpu/backend_lower.h"
 #include "tensor/cpu/block.h"
+#include "tensor/lower.h"
 
 /* Smaller batches would leave most of a block empty. */
 enum { LEAST_SAMPLES = 4 };
@@ -60,9 +60,18 @@ static const esper_op_kernels *table_of(const esper_backend *be, const esper_lau
     return esper_job_table(((const esper_ram_backend *)be)->kernels, launch);
 }
 
+static bool has_blocks(const void *of, esper_op_kind kind)
+{
+    const esper_kernel_set *kernels = of;
+
+    return kernels->blocks != NULL && kernels->blocks[kind] != NULL;
+}
+
 static esper_status lower_cpu(const esper_backend *be, const esper_net *net, int max_samples, esper_net *lowered_out)
 {
-    if (max_samples < LEAST_SAMPLES || !esper_lower_applies(net, ((const esper_ram_backend *)be)->kernels))
+    esper_lower_rules rules = {has_blocks, ((const esper_ram_backend *)be)->kernels, ESPER_BLOCK_KERNEL};
+
+    if (max_samples < LEAST_SAMPLES || !esper_lower_applies(net, &rules))
         return ESPER_E_UNSUPPORTED;
     return esper_lower(net, lowered_out);
 }

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "tensor/cpu/block.h"
+#include "tensor/lower.h"
 
 /* Where work is shared, at most so many samples (or units) an item, so that no thread waits long for another. */
 enum { MOST_RESULTS = 16 };

@@ -7,13 +7,9 @@
  * b of a tensor begins at data + b * count * 16. Samples beyond the batch hold finite numbers in activations, and zero in
  * gradients. Parameters and their gradients are canonical.
  *
- * It is what this backend's lowering (backend_lower.h) writes into tensors and operations, as a word that nobody else
- * reads. */
+ * Lowering (tensor/lower.h) makes networks of such tensors. */
 #ifndef ESPER_TENSOR_CPU_BLOCK_H
 #define ESPER_TENSOR_CPU_BLOCK_H
-
-/* esper_tensor.layout of a per-sample tensor, and esper_launch.variant of work on such tensors. */
-enum { ESPER_CANONICAL, ESPER_BLOCKED };
 
 /* Samples to a block, and the largest kernel of a convolution on blocks. */
 enum { ESPER_BLOCK_SAMPLES = 16, ESPER_BLOCK_KERNEL = 7 };

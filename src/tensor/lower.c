@@ -2,14 +2,13 @@
  *
  * Operations are walked once, in order. What an operation reads is looked up in `stands_for`: the blocked twin of a tensor
  * that the caller shares, or the tensor itself. */
-#include "tensor/cpu/backend_lower.h"
+#include "tensor/lower.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "tensor/cpu/block.h"
 
 typedef struct lowering {
     const esper_net *from;
@@ -26,30 +25,29 @@ typedef struct chain {
 
 /* Blocks have linear layers and losses of one row for each sample. Convolutions over blocks have kernels of limited size, and
  * no pixel of theirs sees padding alone. */
-static bool fits_blocks(const esper_net *net, const esper_op *op)
+static bool fits_blocks(const esper_net *net, const esper_op *op, int largest_kernel)
 {
     switch (op->kind) {
     case ESPER_OP_LINEAR:
     case ESPER_OP_SOFTMAX_XENT:
         return net->tensors[op->in[0]].rank == 1;
     case ESPER_OP_CONV2D:
-        return net->tensors[op->in[1]].dim[2] <= ESPER_BLOCK_KERNEL &&
-               op->attr.conv.pad < net->tensors[op->in[1]].dim[2];
+        return net->tensors[op->in[1]].dim[2] <= largest_kernel && op->attr.conv.pad < net->tensors[op->in[1]].dim[2];
     default:
         return true;
     }
 }
 
-bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels)
+bool esper_lower_applies(const esper_net *net, const esper_lower_rules *rules)
 {
-    bool is_image = kernels->blocks != NULL && net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
+    bool is_image = net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
 
     for (int t = 0; t < net->n_tensors; t++)
         if (net->tensors[t].take_grad) /* a blocked twin would have to take it */
             return false;
     for (int o = 0; o < net->n_ops && is_image; o++)
         if (net->ops[o].kind != ESPER_OP_ISOLATE &&
-            (kernels->blocks[net->ops[o].kind] == NULL || !fits_blocks(net, &net->ops[o])))
+            (!rules->has(rules->of, net->ops[o].kind) || !fits_blocks(net, &net->ops[o], rules->largest_kernel)))
             is_image = false;
     return is_image;
 }

@@ -1,0 +1,45 @@
+# The kernels of the cuda backend: every source of src/tensor/cuda/ becomes an image of its own, compiled for the architectures
+# of GuardCuda.cmake, and all of them are embedded beside a list. Without a CUDA compiler the list is empty, and the backend says so.
+
+file(GLOB tensor_cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/cuda/*.cu")
+file(GLOB tensor_cuda_headers CONFIGURE_DEPENDS
+    "${PROJECT_SOURCE_DIR}/src/tensor/cuda/*.h" "${PROJECT_SOURCE_DIR}/src/tensor/cuda/*.cuh")
+list(APPEND tensor_cuda_headers "${PROJECT_SOURCE_DIR}/src/tensor/op.h" "${PROJECT_SOURCE_DIR}/src/base/rng.h")
+
+# Compiles the images and gives the target the list of them.
+function(esper_add_tensor_cuda target)
+    set(folder "${PROJECT_BINARY_DIR}/generated/cuda")
+    set(list "${PROJECT_BINARY_DIR}/generated/tensor_images.c")
+    set(assembly "")
+    set(declarations "")
+    set(rows "")
+    set(images "")
+    if(cuda_options)
+        foreach(source IN LISTS tensor_cuda_sources)
+            get_filename_component(name "${source}" NAME_WE)
+            set(image "${folder}/${name}.fatbin")
+            add_custom_command(OUTPUT "${image}" VERBATIM DEPENDS "${source}" ${tensor_cuda_headers}
+                COMMENT "Compiling CUDA kernels: ${name}"
+                COMMAND "${CMAKE_COMMAND}" -E make_directory "${folder}"
+                COMMAND "${ESPER_NVCC}" -fatbin -O3 -std=c++17 "-I${PROJECT_SOURCE_DIR}/src"
+                    "-I${PROJECT_SOURCE_DIR}/include" ${cuda_options} -Xfatbin -compress-all -o "${image}" "${source}")
+            list(APPEND images "${image}")
+            string(APPEND assembly "        \".balign 16\\n\"\n        \"esper_tensor_image_${name}:\\n\"\n"
+                "        \".incbin \\\"${image}\\\"\\n\"\n        \"esper_tensor_image_${name}_end:\\n\"\n")
+            string(APPEND declarations "HIDDEN(esper_tensor_image_${name}) HIDDEN(esper_tensor_image_${name}_end)\n")
+            string(APPEND rows "    {{.name = \"${name}.cu\", .binary = esper_tensor_image_${name}, .source = \"\"},\n"
+                "     esper_tensor_image_${name}_end},\n")
+        endforeach()
+        add_custom_target(tensor_cuda_images DEPENDS ${images})
+        add_dependencies(${target} tensor_cuda_images)
+    endif()
+    set(text "/* Written by the build. */\n#include \"tensor/cuda/images.h\"\n\n")
+    if(images)
+        string(APPEND text "__asm__(\".section .rodata\\n\"\n${assembly}        \".balign 16\\n\"\n        \".previous\\n\");\n\n"
+            "#define HIDDEN(name) extern const char name[] __attribute__((visibility(\"hidden\")));\n${declarations}\n")
+    endif()
+    string(APPEND text "const esper_tensor_image esper_tensor_images[] = {\n${rows}    {{.name = NULL}, NULL},\n};\n")
+    file(CONFIGURE OUTPUT "${list}" CONTENT "${text}" @ONLY)
+    set_source_files_properties("${list}" PROPERTIES OBJECT_DEPENDS "${images}")
+    target_sources(${target} PRIVATE "${list}")
+endfunction()

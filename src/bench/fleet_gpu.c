@@ -1,0 +1,216 @@
+/* esper bench fleet --backend cuda: fleets of an engine's networks on a GPU, each with its own data order, weights and place.
+ *
+ * What is timed is what a run does between two looks at its results: batches gathered and augmented, passes, the guard's part
+ * left out, steps, results read back every sixteen batches. */
+#include "bench/fleet_gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "bench/task.h"
+#include "device/cuda_driver.h"
+#include "engine/set.h"
+#include "nn/blueprint.h"
+#include "run/single.h"
+#include "ui/terminal.h"
+
+enum { ROUNDS = 9, QUICK_ROUNDS = 2, STEPS = 48, QUICK_STEPS = 16, WARM_STEPS = 32, BATCH = 128 };
+
+static const char settings[] = "batch = 128\nblocks = 3\nchannels = 8\nclip = 0\n";
+
+/* What grown networks have, in turn: every topology of the list, and pairs of neighbours. */
+static const struct {
+    const char *slot, *blueprint;
+} seeds[] = {
+    {"r0c0", "norm"},       {"r0c1", "conv_light"}, {"r1c0", "attention"},  {"r1c1", "depthwise"},
+    {"r2c0", "bottleneck"}, {"r2c1", "conv_light"}, {"r0c2", "conv_small"}, {"r1c2", "conv_heavy"},
+};
+
+enum { N_SEEDS = sizeof(seeds) / sizeof(seeds[0]) };
+
+typedef struct gpu_fleet {
+    esper_dataset  *data;
+    esper_engine   *engine;
+    esper_network **networks; /* (n) */
+    esper_incident *incidents;
+    int             n;
+    double          flops; /* of a step of all */
+} gpu_fleet;
+
+static void close_all(gpu_fleet *f)
+{
+    for (int i = 0; f->networks != NULL && i < f->n; i++)
+        esper_network_remove(f->networks[i]);
+    esper_engine_close(f->engine);
+    esper_dataset_close(f->data);
+    esper_mem_free(f->networks);
+    esper_mem_free(f->incidents);
+    *f = (gpu_fleet){0};
+}
+
+/* A seed where this host has such a slot. */
+static esper_status plant(esper_network *network, int which)
+{
+    int k = esper_slots_find(&network->slots, seeds[which].slot);
+    const esper_blueprint *blueprint;
+
+    if (k < 0 || !esper_slot_is_empty(&network->slots.slot[k]))
+        return ESPER_OK;
+    ESPER_TRY(esper_blueprint_find(ESPER_TOPOLOGY_CNN, seeds[which].blueprint, &blueprint));
+    ESPER_TRY(esper_slot_plant(&network->slots.slot[k], blueprint, "add", ESPER_BIRTH_OWN,
+                               esper_splice_count_params(blueprint, network->slots.slot[k].channels), 0));
+    return esper_network_bear(network, k);
+}
+
+/* Network i has seed i / 2 of the list, and every second one that after it. */
+static esper_status grow_apart(esper_network *network, int i)
+{
+    ESPER_TRY(plant(network, i / 2 % N_SEEDS));
+    if (i % 2 == 1)
+        ESPER_TRY(plant(network, (i / 2 + 1) % N_SEEDS));
+    return esper_network_replan(network);
+}
+
+static esper_status open_all(const esper_bench_request *request, int n, bool grown, gpu_fleet *f)
+{
+    esper_config config;
+    const esper_task *task;
+    esper_dataset_desc data;
+
+    ESPER_TRY(esper_bench_configure("synth", settings, request->config, &config, &task));
+    data = esper_task_data(task, &config);
+    ESPER_TRY(esper_dataset_open(&data, &f->data));
+    ESPER_TRY(esper_single_engine(task, &config, grown ? ESPER_USE_GROW : ESPER_USE_TRAIN, f->data, 0, &f->engine));
+    f->networks = esper_mem_alloc((size_t)n * sizeof(esper_network *));
+    f->incidents = esper_mem_alloc((size_t)n * sizeof(*f->incidents));
+    if (f->networks == NULL || f->incidents == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", n);
+    for (; f->n < n; f->n++) {
+        ESPER_TRY(esper_network_add(f->engine, (uint64_t)f->n + 1, NULL, &f->networks[f->n]));
+        if (grown) {
+            esper_status status = grow_apart(f->networks[f->n], f->n);
+
+            if (status != ESPER_OK) {
+                f->n++;
+                return status;
+            }
+        }
+        f->networks[f->n]->budget = 0;
+        f->flops += esper_engine_plan_flops(f->engine, f->networks[f->n]->plan);
+    }
+    return ESPER_OK;
+}
+
+/* So many steps of all; epochs follow each other. */
+static esper_status step_all(gpu_fleet *f, uint32_t n_steps)
+{
+    while (n_steps > 0) {
+        uint32_t left = f->engine->steps_per_epoch - f->networks[0]->cursor.batch, some = left < n_steps ? left : n_steps;
+
+        if (left == 0) {
+            for (int i = 0; i < f->n; i++)
+                esper_network_next_epoch(f->networks[i]);
+            continue;
+        }
+        ESPER_TRY(esper_engine_step(f->engine, f->networks, f->n, some, f->incidents));
+        n_steps -= some;
+    }
+    for (int i = 0; i < f->n; i++)
+        ESPER_TRY(esper_network_read(f->networks[i]));
+    return ESPER_OK;
+}
+
+/* fp32 multiply-adds that all multiprocessors can do in a second, at the clock that the driver names. */
+static esper_status peak_flops(double *flops_out)
+{
+    enum { CLOCK_KHZ = 13, MULTIPROCESSORS = 16 };
+    int major = 0, minor = 0, khz = 0, n = 0;
+    CUdevice device;
+
+    ESPER_TRY(esper_cuda_driver_load());
+    ESPER_TRY(ESPER_CUDA(cuDeviceGet, &device, 0));
+    ESPER_TRY(ESPER_CUDA(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
+    ESPER_TRY(ESPER_CUDA(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
+    ESPER_TRY(ESPER_CUDA(cuDeviceGetAttribute, &khz, CLOCK_KHZ, device));
+    ESPER_TRY(ESPER_CUDA(cuDeviceGetAttribute, &n, MULTIPROCESSORS, device));
+    *flops_out = 2e3 * khz * n * (major * 10 + minor == 75 || major * 10 + minor == 80 ? 64 : 128);
+    return ESPER_OK;
+}
+
+static void print_line(const esper_bench_request *request, const char *name, const gpu_fleet *f, double rate, double spread,
+                       double peak)
+{
+    double flops = rate / BATCH / f->n * f->flops;
+    char text[768];
+    esper_json out;
+
+    if (!request->json) {
+        esper_terminal_print(stdout, "%-18s %12.0f samples/s (+-%.1f %%)  %6.2f TFLOP/s  %5.1f %% of fp32 peak\n", name,
+                             rate, 100.0 * spread, flops * 1e-12, 100.0 * flops / peak);
+        return;
+    }
+    esper_json_init(&out, text, sizeof(text));
+    esper_json_object_begin(&out);
+    esper_json_key(&out, "name"), esper_json_text(&out, name);
+    esper_json_key(&out, "value"), esper_json_real(&out, rate);
+    esper_json_key(&out, "unit"), esper_json_text(&out, "samples/s");
+    esper_json_key(&out, "spread"), esper_json_real(&out, spread);
+    esper_json_key(&out, "limit"), esper_json_real(&out, rate * peak / flops);
+    esper_json_key(&out, "ratio"), esper_json_real(&out, flops / peak);
+    esper_json_key(&out, "tflops"), esper_json_real(&out, flops * 1e-12);
+    esper_json_key(&out, "networks"), esper_json_int(&out, f->n);
+    esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(f->engine->backend));
+    esper_json_object_end(&out);
+    printf("%s\n", text);
+    fflush(stdout);
+}
+
+static esper_status measure(const esper_bench_request *request, const char *name, gpu_fleet *f)
+{
+    int n_rounds = request->quick ? QUICK_ROUNDS : ROUNDS, n_steps = request->quick ? QUICK_STEPS : STEPS;
+    double rates[ROUNDS], peak, median;
+
+    ESPER_TRY(peak_flops(&peak));
+    ESPER_TRY(step_all(f, WARM_STEPS));
+    for (int round = 0; round < n_rounds; round++) {
+        double began = esper_clock_seconds();
+
+        ESPER_TRY(step_all(f, (uint32_t)n_steps));
+        rates[round] = (double)n_steps * BATCH * f->n / (esper_clock_seconds() - began);
+    }
+    median = esper_bench_quantile(rates, n_rounds, 0.5);
+    print_line(request, name, f, median, (rates[n_rounds - 1] - rates[0]) / 2.0 / median, peak);
+    return ESPER_OK;
+}
+
+esper_status esper_bench_fleet_gpu(esper_bench_request *request)
+{
+    static const struct {
+        const char *name;
+        int         n;
+        bool        grown;
+    } cases[] = {{"fleet.gpu1", 1, false},
+                 {"fleet.gpu16", 16, false},
+                 {"fleet.gpu64", 64, false},
+                 {"fleet.gpu64_grown", 64, true},
+                 {"fleet.gpu1024", 1024, false}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpu_fleet f = {0};
+        esper_status status;
+
+        if (!esper_bench_is_wanted(request, cases[i].name))
+            continue;
+        request->n_run++;
+        status = open_all(request, cases[i].n, cases[i].grown, &f);
+        if (status == ESPER_OK)
+            status = measure(request, cases[i].name, &f);
+        close_all(&f);
+        ESPER_TRY(status);
+    }
+    return ESPER_OK;
+}

@@ -1,0 +1,674 @@
+/* Lanes in device memory, programs that run side by side, and their graphs. */
+#include "tensor/cuda/backend_lanes.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "tensor/cuda/images.h"
+#include "tensor/cuda/moves.h"
+
+enum { PLAIN_SHARED = 48 * 1024 }; /* bytes that a block gets without being asked for more */
+
+struct cuda_group {
+    cuda_group  *next;
+    uint64_t     hash, used;
+    int          n_programs, n_calls, n_lanes, n_runs;
+    uint64_t    *ids;   /* (n_programs) */
+    cuda_call   *calls; /* (n_calls) one behind the other */
+    const esper_lane **lanes; /* (n_lanes) of all calls */
+    CUgraphExec  graph; /* NULL: not yet */
+};
+
+/* ------------------------------------------------------------------------------------------------ kernels */
+
+static const esper_cuda_image no_image = {.name = "kernels", .source = ""};
+
+/* In the device's context. Looks through the images, each of which is loaded the first time. */
+static esper_status find_kernel(cuda_lanes_table *table, const char *name, CUfunction *function_out)
+{
+    esper_cuda_module *module;
+
+    if (esper_cuda_driver_now.knows_kernels) {
+        ESPER_TRY(esper_cuda_module_get(table->device, &no_image, &module));
+        return esper_cuda_module_kernel(module, name, function_out);
+    }
+    for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++) {
+        ESPER_TRY(esper_cuda_module_get(table->device, &image->image, &module));
+        if (esper_cuda_module_has(module, name))
+            return esper_cuda_module_kernel(module, name, function_out);
+    }
+    return ESPER_FAIL(ESPER_E_UNSUPPORTED, "this build has no CUDA kernel %s", name);
+}
+
+static esper_status kernel_of(cuda_lanes_table *table, const char *name, int shared, CUfunction *function_out)
+{
+    CUfunction function;
+
+    for (int i = 0; i < table->n_kernels; i++)
+        if (strcmp(table->kernels[i].name, name) == 0) {
+            *function_out = table->kernels[i].function;
+            return ESPER_OK;
+        }
+    if (table->n_kernels == table->room_kernels) {
+        int room = table->room_kernels == 0 ? 64 : 2 * table->room_kernels;
+        cuda_kernel *kernels = esper_mem_grow(table->kernels, (size_t)room * sizeof(*kernels));
+
+        if (kernels == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "list of %d kernels", room);
+        table->kernels = kernels;
+        table->room_kernels = room;
+    }
+    ESPER_TRY(find_kernel(table, name, &function));
+    if (shared > PLAIN_SHARED) {
+        esper_status status = esper_cuda_enter(table->device);
+
+        if (status == ESPER_OK) {
+            status = ESPER_CUDA(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared);
+            esper_cuda_leave();
+        }
+        ESPER_TRY(status);
+    }
+    table->kernels[table->n_kernels++] = (cuda_kernel){.name = name, .function = function};
+    *function_out = function;
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table)
+{
+    const char *profile = getenv("ESPER_CUDA_PROFILE");
+
+    *table = (cuda_lanes_table){
+        .device = device, .stream = stream, .timed = profile != NULL && strcmp(profile, "1") == 0};
+    for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++)
+        table->hash = XXH64(image->image.binary, (size_t)((const char *)image->end - (const char *)image->image.binary),
+                            table->hash);
+    ESPER_TRY(kernel_of(table, "esper_move", 0, &table->move));
+    ESPER_TRY(kernel_of(table, "esper_gather_batch", 0, &table->gather));
+    return kernel_of(table, "esper_scan_flags", 0, &table->scan);
+}
+
+/* ------------------------------------------------------------------------------------------------ lanes */
+
+/* What lies on the device from now on. On a stream of the device's own, as the other one may be making a graph. */
+static esper_status put_on_device(cuda_lanes_table *table, const void *from, size_t bytes, void **memory_out)
+{
+    CUstream own = esper_cuda_own_stream(table->device);
+    esper_status status;
+    void *memory;
+
+    ESPER_TRY(esper_device_alloc(table->device, bytes, ESPER_DEVICE_MEMORY_NORMAL, &memory));
+    status = esper_cuda_enter(table->device);
+    if (status == ESPER_OK) {
+        status = ESPER_CUDA(cuMemcpyHtoDAsync, (CUdeviceptr)(uintptr_t)memory, from, bytes, own);
+        if (status == ESPER_OK)
+            status = ESPER_CUDA(cuStreamSynchronize, own);
+        esper_cuda_leave();
+    }
+    if (status != ESPER_OK) {
+        esper_device_release(table->device, memory);
+        return status;
+    }
+    *memory_out = memory;
+    return ESPER_OK;
+}
+
+/* All but where it lies. */
+static esper_status describe(cuda_lanes_table *table, const esper_launch *launch, const esper_lane *lane, cuda_lane *out)
+{
+    const esper_cuda_op *op = esper_cuda_op_of(launch->kind, launch->variant);
+    esper_cuda_launch launches[ESPER_CUDA_MAX_LAUNCHES];
+    bool backward = launch->direction == ESPER_BACKWARD;
+    int n;
+
+    if (op == NULL)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend cuda has no kernel for %s", esper_op_info_of(launch->kind)->name);
+    n = backward ? op->backward(lane, launch->part, launches) : op->forward(lane, launch->part, launches);
+    assert(n >= 0 && n <= ESPER_CUDA_MAX_LAUNCHES);
+    *out = (cuda_lane){.place = launch->place,
+                       .order = ((int)launch->kind * 4 + launch->variant) * 4 + (int)launch->part,
+                       .backward = backward,
+                       .n_works = n};
+    for (int i = 0; i < n; i++) {
+        assert(launches[i].threads > 0 && launches[i].threads <= 1024 && launches[i].blocks >= 0);
+        ESPER_TRY(kernel_of(table, launches[i].kernel, launches[i].shared, &out->works[i].kernel));
+        out->works[i].threads = launches[i].threads;
+        out->works[i].blocks = launches[i].blocks;
+        out->works[i].shared = launches[i].shared;
+    }
+    return ESPER_OK;
+}
+
+static esper_status describe_program(cuda_lanes_table *table, const esper_program *program, cuda_program *made)
+{
+    esper_lane *lanes = esper_mem_alloc((size_t)program->n_launches * sizeof(*lanes));
+    esper_status status = lanes == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "%d lanes", program->n_launches) : ESPER_OK;
+
+    for (int i = 0; status == ESPER_OK && i < program->n_launches; i++) {
+        assert(program->launches[i].n_lanes == 1);
+        lanes[i] = program->launches[i].lanes[0];
+        status = describe(table, &program->launches[i], &lanes[i], &made->lanes[i]);
+    }
+    if (status == ESPER_OK)
+        status = put_on_device(table, lanes, (size_t)program->n_launches * sizeof(*lanes), &made->memory);
+    for (int i = 0; status == ESPER_OK && i < program->n_launches; i++)
+        made->lanes[i].at = (const esper_lane *)made->memory + i;
+    esper_mem_free(lanes);
+    return status;
+}
+
+static void free_program(cuda_lanes_table *table, cuda_program *program)
+{
+    esper_device_release(table->device, program->memory);
+    esper_mem_free(program->lanes);
+    esper_mem_free(program);
+}
+
+esper_status cuda_lanes_program(cuda_lanes_table *table, const esper_program *program, const cuda_program **program_out)
+{
+    cuda_program **bucket = &table->programs[program->id % CUDA_BUCKETS], *made;
+    esper_status status;
+
+    for (made = *bucket; made != NULL && made->id != program->id; made = made->next)
+        ;
+    if (made == NULL) {
+        made = esper_mem_alloc(sizeof(*made));
+        if (made == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "program of %d launches", program->n_launches);
+        made->id = program->id;
+        made->n_lanes = program->n_launches;
+        made->lanes = esper_mem_alloc((size_t)program->n_launches * sizeof(*made->lanes));
+        status = made->lanes == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "program of %d launches", program->n_launches)
+                                     : describe_program(table, program, made);
+        if (status != ESPER_OK) {
+            free_program(table, made);
+            return status;
+        }
+        made->next = *bucket;
+        *bucket = made;
+    }
+    *program_out = made;
+    return ESPER_OK;
+}
+
+/* What holds these bytes: found, or taken up with the bytes on the device. */
+static esper_status keep(cuda_lanes_table *table, const void *bytes, size_t n, uint64_t salt, cuda_kept **kept_out)
+{
+    uint64_t hash = XXH64(bytes, n, salt);
+    cuda_kept **bucket = &table->kept[hash % CUDA_BUCKETS], *kept;
+    esper_status status;
+
+    for (kept = *bucket; kept != NULL; kept = kept->next)
+        if (kept->hash == hash && kept->bytes == n && memcmp(kept->copy, bytes, n) == 0) {
+            *kept_out = kept;
+            return ESPER_OK;
+        }
+    kept = esper_mem_alloc(sizeof(*kept));
+    if (kept == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "lane");
+    kept->hash = hash;
+    kept->bytes = n;
+    kept->copy = esper_mem_alloc(n);
+    status = kept->copy == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "lane") : put_on_device(table, bytes, n, &kept->memory);
+    if (status != ESPER_OK) {
+        esper_mem_free(kept->copy);
+        esper_mem_free(kept);
+        return status;
+    }
+    memcpy(kept->copy, bytes, n);
+    kept->next = *bucket;
+    *bucket = kept;
+    table->n_kept++;
+    *kept_out = kept;
+    return ESPER_OK;
+}
+
+/* The same lane may be launched in several ways: the salt tells them apart. */
+esper_status cuda_lanes_lane(cuda_lanes_table *table, const esper_launch *launch, const esper_lane *lane,
+                             const cuda_lane **lane_out)
+{
+    uint64_t salt = 1 + ((uint64_t)launch->place << 32 | (uint64_t)launch->kind << 16 | (uint64_t)launch->variant << 8 |
+                         (uint64_t)launch->part << 1 | (uint64_t)(launch->direction == ESPER_BACKWARD));
+    cuda_kept *kept;
+
+    ESPER_TRY(keep(table, lane, sizeof(*lane), salt, &kept));
+    if (kept->lane.at == NULL) {
+        ESPER_TRY(describe(table, launch, lane, &kept->lane));
+        kept->lane.at = kept->memory;
+    }
+    *lane_out = &kept->lane;
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_scan(cuda_lanes_table *table, const void *scan_table, size_t bytes, int blocks,
+                             const cuda_scan **scan_out)
+{
+    cuda_kept *kept;
+
+    ESPER_TRY(keep(table, scan_table, bytes, 0, &kept));
+    kept->scan = (cuda_scan){.at = kept->memory, .blocks = blocks};
+    *scan_out = &kept->scan;
+    return ESPER_OK;
+}
+
+void cuda_lanes_forget(cuda_lanes_table *table, uint64_t id)
+{
+    cuda_program **at = &table->programs[id % CUDA_BUCKETS], *gone;
+
+    while (*at != NULL && (*at)->id != id)
+        at = &(*at)->next;
+    gone = *at;
+    if (gone == NULL)
+        return;
+    *at = gone->next;
+    gone->next = table->doomed;
+    table->doomed = gone;
+}
+
+static void free_kept(cuda_lanes_table *table)
+{
+    for (int b = 0; b < CUDA_BUCKETS; b++)
+        while (table->kept[b] != NULL) {
+            cuda_kept *kept = table->kept[b];
+
+            table->kept[b] = kept->next;
+            esper_device_release(table->device, kept->memory);
+            esper_mem_free(kept->copy);
+            esper_mem_free(kept);
+        }
+    table->n_kept = 0;
+}
+
+void cuda_lanes_sweep(cuda_lanes_table *table, bool all)
+{
+    while (table->doomed != NULL) {
+        cuda_program *gone = table->doomed;
+
+        table->doomed = gone->next;
+        free_program(table, gone);
+    }
+    if (all && table->n_kept > CUDA_KEPT_MOST)
+        free_kept(table);
+}
+
+/* ------------------------------------------------------------------------------------------------ launches */
+
+static esper_status launch(cuda_lanes_table *table, const cuda_call *call, void *argument)
+{
+    void *parameters[] = {argument};
+
+    return ESPER_CUDA(cuLaunchKernel, call->kernel, (unsigned)call->blocks, (unsigned)call->n_lanes, 1,
+                      (unsigned)call->threads, 1, 1, (unsigned)call->shared, table->stream, parameters, NULL);
+}
+
+static esper_status launch_timed(cuda_lanes_table *table, const cuda_call *call, void *argument)
+{
+    double began;
+
+    ESPER_TRY(ESPER_CUDA(cuStreamSynchronize, table->stream));
+    began = esper_clock_seconds();
+    ESPER_TRY(launch(table, call, argument));
+    ESPER_TRY(ESPER_CUDA(cuStreamSynchronize, table->stream));
+    for (int i = 0; i < table->n_kernels; i++)
+        if (table->kernels[i].function == call->kernel) {
+            table->kernels[i].seconds += esper_clock_seconds() - began;
+            table->kernels[i].n_launches++;
+            table->kernels[i].n_lanes += call->n_lanes;
+        }
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_call(cuda_lanes_table *table, const cuda_call *call, void *argument)
+{
+    if (call->blocks == 0 || call->n_lanes == 0)
+        return ESPER_OK;
+    return table->timed ? launch_timed(table, call, argument) : launch(table, call, argument);
+}
+
+/* The kernels that took most come first. */
+static int compare_seconds(const void *a, const void *b)
+{
+    const cuda_kernel *x = a, *y = b;
+
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+static void print_times(cuda_lanes_table *table)
+{
+    double all = 0.0;
+
+    qsort(table->kernels, (size_t)table->n_kernels, sizeof(*table->kernels), compare_seconds);
+    for (int i = 0; i < table->n_kernels; i++)
+        all += table->kernels[i].seconds;
+    for (int i = 0; i < table->n_kernels; i++)
+        if (table->kernels[i].n_launches > 0)
+            fprintf(stderr, "%5.1f %%  %9.1f us a launch of %6.1f lanes  %8" PRId64 " launches  %s\n",
+                    100.0 * table->kernels[i].seconds / all,
+                    1e6 * table->kernels[i].seconds / (double)table->kernels[i].n_launches,
+                    (double)table->kernels[i].n_lanes / (double)table->kernels[i].n_launches, table->kernels[i].n_launches,
+                    table->kernels[i].name);
+}
+
+static esper_status call_lanes(cuda_lanes_table *table, const cuda_call *call, const esper_lane *const *lanes)
+{
+    esper_cuda_lanes argument;
+
+    assert(call->n_lanes <= ESPER_CUDA_LANES);
+    memcpy(argument.lane, lanes, (size_t)call->n_lanes * sizeof(*lanes));
+    return cuda_lanes_call(table, call, &argument);
+}
+
+static bool are_alike(const cuda_lane *a, const cuda_lane *b)
+{
+    if (a->n_works != b->n_works)
+        return false;
+    for (int i = 0; i < a->n_works; i++)
+        if (a->works[i].kernel != b->works[i].kernel || a->works[i].threads != b->works[i].threads ||
+            a->works[i].shared != b->works[i].shared)
+            return false;
+    return true;
+}
+
+/* Something that lists calls: into a group that is being made, or onto the stream at once. */
+typedef struct caller {
+    cuda_lanes_table *table;
+    cuda_group       *group; /* NULL: at once */
+    int               room_calls, room_lanes;
+} caller;
+
+static esper_status list_call(caller *self, const cuda_call *call, const esper_lane *const *lanes)
+{
+    cuda_group *group = self->group;
+
+    if (group == NULL)
+        return call_lanes(self->table, call, lanes);
+    if (group->n_calls == self->room_calls) {
+        int room = self->room_calls == 0 ? 64 : 2 * self->room_calls;
+        cuda_call *calls = esper_mem_grow(group->calls, (size_t)room * sizeof(*calls));
+
+        if (calls == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "group of %d launches", room);
+        group->calls = calls;
+        self->room_calls = room;
+    }
+    if (group->n_lanes + call->n_lanes > self->room_lanes) {
+        int room = 2 * self->room_lanes + call->n_lanes;
+        const esper_lane **all = esper_mem_grow(group->lanes, (size_t)room * sizeof(*all));
+
+        if (all == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "group of %d lanes", room);
+        group->lanes = all;
+        self->room_lanes = room;
+    }
+    memcpy(group->lanes + group->n_lanes, lanes, (size_t)call->n_lanes * sizeof(*lanes));
+    group->calls[group->n_calls] = *call;
+    group->calls[group->n_calls++].first = group->n_lanes;
+    group->n_lanes += call->n_lanes;
+    return ESPER_OK;
+}
+
+/* Lanes that have nothing to do with each other: those that are computed alike, together. `lanes` is used up. */
+static esper_status list_lanes(caller *self, const cuda_lane **lanes, int n)
+{
+    while (n > 0) {
+        const cuda_lane *model = lanes[0], *alike[ESPER_CUDA_LANES];
+        const esper_lane *at[ESPER_CUDA_LANES];
+        int n_alike = 0, n_left = 0;
+
+        for (int i = 0; i < n; i++)
+            if (n_alike < ESPER_CUDA_LANES && are_alike(model, lanes[i])) {
+                at[n_alike] = lanes[i]->at;
+                alike[n_alike++] = lanes[i];
+            } else {
+                lanes[n_left++] = lanes[i];
+            }
+        for (int w = 0; w < model->n_works; w++) {
+            cuda_call call = {.kernel = model->works[w].kernel,
+                              .threads = model->works[w].threads,
+                              .shared = model->works[w].shared,
+                              .n_lanes = n_alike};
+
+            for (int i = 0; i < n_alike; i++)
+                if (alike[i]->works[w].blocks > call.blocks)
+                    call.blocks = alike[i]->works[w].blocks;
+            ESPER_TRY(list_call(self, &call, at));
+        }
+        n = n_left;
+    }
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_run(cuda_lanes_table *table, const cuda_lane *const *lanes, int n)
+{
+    caller self = {.table = table};
+    const cuda_lane *some[ESPER_CUDA_LANES];
+
+    for (int first = 0; first < n; first += ESPER_CUDA_LANES) {
+        int count = n - first < ESPER_CUDA_LANES ? n - first : ESPER_CUDA_LANES;
+
+        memcpy(some, lanes + first, (size_t)count * sizeof(*some));
+        ESPER_TRY(list_lanes(&self, some, count));
+    }
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_run_scans(cuda_lanes_table *table, const cuda_scan *const *scans, int n)
+{
+    for (int first = 0; first < n; first += ESPER_CUDA_LANES) {
+        cuda_call call = {.kernel = table->scan, .threads = CUDA_SCAN_THREADS};
+        esper_cuda_lanes argument;
+
+        for (; call.n_lanes < ESPER_CUDA_LANES && first + call.n_lanes < n; call.n_lanes++) {
+            const cuda_scan *scan = scans[first + call.n_lanes];
+
+            argument.lane[call.n_lanes] = scan->at;
+            if (scan->blocks > call.blocks)
+                call.blocks = scan->blocks;
+        }
+        ESPER_TRY(cuda_lanes_call(table, &call, &argument));
+    }
+    return ESPER_OK;
+}
+
+esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *tables, int n)
+{
+    for (int first = 0; first < n; first += ESPER_CUDA_LANES) {
+        cuda_call call = {.kernel = table->gather, .threads = CUDA_GATHER_THREADS};
+        esper_cuda_lanes argument;
+
+        for (; call.n_lanes < ESPER_CUDA_LANES && first + call.n_lanes < n; call.n_lanes++) {
+            const cuda_gather_table *batch = tables[first + call.n_lanes];
+
+            argument.lane[call.n_lanes] = (const void *)batch;
+            if (batch->gather.n > call.blocks)
+                call.blocks = batch->gather.n;
+        }
+        ESPER_TRY(cuda_lanes_call(table, &call, &argument));
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ groups */
+
+/* Whether lane a comes before lane b in a pass: forward by places, then backward the other way round. */
+static bool comes_first(const cuda_lane *a, const cuda_lane *b)
+{
+    if (a->backward != b->backward)
+        return b->backward;
+    if (a->place != b->place)
+        return a->backward ? a->place > b->place : a->place < b->place;
+    return a->order < b->order;
+}
+
+static esper_status list_programs(caller *self, const cuda_program *const *programs, int n, int *next,
+                                  const cuda_lane **together)
+{
+    for (;;) {
+        const cuda_lane *first = NULL;
+        int n_together = 0;
+
+        for (int k = 0; k < n; k++)
+            if (next[k] < programs[k]->n_lanes &&
+                (first == NULL || comes_first(&programs[k]->lanes[next[k]], first)))
+                first = &programs[k]->lanes[next[k]];
+        if (first == NULL)
+            return ESPER_OK;
+        for (int k = 0; k < n; k++) {
+            const cuda_lane *lane = next[k] < programs[k]->n_lanes ? &programs[k]->lanes[next[k]] : NULL;
+
+            if (lane == NULL || lane->backward != first->backward || lane->place != first->place ||
+                lane->order != first->order)
+                continue;
+            together[n_together++] = lane;
+            next[k]++;
+        }
+        ESPER_TRY(list_lanes(self, together, n_together));
+    }
+}
+
+static void free_group(cuda_group *group)
+{
+    if (group->graph != NULL)
+        (void)ESPER_CUDA_RAW(cuGraphExecDestroy, group->graph);
+    esper_mem_free(group->ids);
+    esper_mem_free(group->calls);
+    esper_mem_free(group->lanes);
+    esper_mem_free(group);
+}
+
+/* The one that was not used for the longest time. */
+static void drop_oldest(cuda_lanes_table *table)
+{
+    cuda_group **oldest = NULL, *gone;
+
+    for (int b = 0; b < CUDA_BUCKETS; b++)
+        for (cuda_group **at = &table->groups[b]; *at != NULL; at = &(*at)->next)
+            if (oldest == NULL || (*at)->used < (*oldest)->used)
+                oldest = at;
+    gone = *oldest;
+    *oldest = gone->next;
+    free_group(gone);
+    table->n_groups--;
+}
+
+static esper_status make_group(cuda_lanes_table *table, const cuda_program *const *programs, int n, cuda_group *group)
+{
+    caller self = {.table = table, .group = group};
+    const cuda_lane **together = esper_mem_alloc((size_t)n * sizeof(*together));
+    int *next = esper_mem_alloc((size_t)n * sizeof(*next));
+    esper_status status;
+
+    group->ids = esper_mem_alloc((size_t)n * sizeof(*group->ids));
+    if (together == NULL || next == NULL || group->ids == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
+    else
+        status = list_programs(&self, programs, n, next, together);
+    for (int k = 0; k < n && status == ESPER_OK; k++)
+        group->ids[k] = programs[k]->id;
+    group->n_programs = n;
+    esper_mem_free((void *)together);
+    esper_mem_free(next);
+    return status;
+}
+
+static esper_status launch_group(cuda_lanes_table *table, const cuda_group *group)
+{
+    for (int i = 0; i < group->n_calls; i++)
+        ESPER_TRY(call_lanes(table, &group->calls[i], group->lanes + group->calls[i].first));
+    return ESPER_OK;
+}
+
+/* A driver without graphs is launched call by call, and so is a group whose graph could not be made. */
+static void make_graph(cuda_lanes_table *table, cuda_group *group)
+{
+    CUgraph graph = NULL;
+    esper_status status;
+
+    if (table->timed || esper_cuda_driver_now.cuStreamBeginCapture == NULL ||
+        ESPER_CUDA_RAW(cuStreamBeginCapture, table->stream, CU_STREAM_CAPTURE_MODE_RELAXED) != CUDA_SUCCESS)
+        return;
+    status = launch_group(table, group);
+    if (ESPER_CUDA_RAW(cuStreamEndCapture, table->stream, &graph) != CUDA_SUCCESS)
+        return;
+    if (status != ESPER_OK || ESPER_CUDA_RAW(cuGraphInstantiate, &group->graph, graph, 0) != CUDA_SUCCESS)
+        group->graph = NULL;
+    (void)ESPER_CUDA_RAW(cuGraphDestroy, graph);
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const cuda_program *x = *(const cuda_program *const *)a, *y = *(const cuda_program *const *)b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n)
+{
+    cuda_group **bucket, *group;
+    uint64_t hash = (uint64_t)n;
+
+    qsort((void *)programs, (size_t)n, sizeof(*programs), compare_ids);
+    for (int k = 0; k < n; k++)
+        hash = (hash ^ programs[k]->id) * 0x9E3779B97F4A7C15u + (hash >> 29);
+    bucket = &table->groups[hash % CUDA_BUCKETS];
+    for (group = *bucket; group != NULL; group = group->next) {
+        bool same = group->hash == hash && group->n_programs == n;
+
+        for (int k = 0; same && k < n; k++)
+            same = group->ids[k] == programs[k]->id;
+        if (same)
+            break;
+    }
+    if (group == NULL) {
+        esper_status status;
+
+        group = esper_mem_alloc(sizeof(*group));
+        if (group == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
+        group->hash = hash;
+        status = make_group(table, programs, n, group);
+        if (status != ESPER_OK) {
+            free_group(group);
+            return status;
+        }
+        if (table->n_groups == CUDA_GROUPS_KEPT)
+            drop_oldest(table);
+        group->next = *bucket;
+        *bucket = group;
+        table->n_groups++;
+    }
+    group->used = ++table->clock;
+    if (++group->n_runs == 2) /* many are run but once */
+        make_graph(table, group);
+    if (group->graph != NULL)
+        return ESPER_CUDA(cuGraphLaunch, group->graph, table->stream);
+    return launch_group(table, group);
+}
+
+void cuda_lanes_close(cuda_lanes_table *table)
+{
+    if (table->device == NULL)
+        return;
+    if (table->timed)
+        print_times(table);
+    for (int b = 0; b < CUDA_BUCKETS; b++) {
+        while (table->groups[b] != NULL) {
+            cuda_group *group = table->groups[b];
+
+            table->groups[b] = group->next;
+            free_group(group);
+        }
+        while (table->programs[b] != NULL)
+            cuda_lanes_forget(table, table->programs[b]->id);
+    }
+    cuda_lanes_sweep(table, false);
+    free_kept(table);
+    esper_mem_free(table->kernels);
+    *table = (cuda_lanes_table){0};
+}

@@ -1,0 +1,114 @@
+/* Internal. Lanes in device memory, and what is launched for them.
+ *
+ * A lane goes to the device once, whoever launches it how often: that of a program when the program is first run, others by what
+ * they hold. Programs that run together become a *group*: launches that have a lane for each network whose next operation stands
+ * at the same place. A group is remembered by the programs it was made of, and the second time it becomes a graph. */
+#ifndef ESPER_TENSOR_CUDA_BACKEND_LANES_H
+#define ESPER_TENSOR_CUDA_BACKEND_LANES_H
+
+#include "device/device_cuda.h"
+#include "tensor/backend.h"
+#include "tensor/cuda/kernels.h"
+
+/* A kernel for one lane. */
+typedef struct cuda_work {
+    CUfunction kernel;
+    int        threads, blocks, shared;
+} cuda_work;
+
+/* A launch of one lane. */
+typedef struct cuda_lane {
+    const esper_lane *at; /* on the device */
+    uint32_t          place;
+    int               order; /* of launches at one place: by kind, direction, variant and part */
+    bool              backward;
+    int               n_works;
+    cuda_work         works[ESPER_CUDA_MAX_LAUNCHES];
+} cuda_lane;
+
+typedef struct cuda_program {
+    struct cuda_program *next; /* in its bucket */
+    uint64_t   id;
+    int        n_lanes;
+    cuda_lane *lanes;
+    void      *memory; /* of the device, for all of them */
+} cuda_program;
+
+/* What the guard wants scanned, on the device. */
+typedef struct cuda_scan {
+    const void *at;
+    int         blocks;
+} cuda_scan;
+
+/* A launch of many lanes: those from `first` on in the group's list. */
+typedef struct cuda_call {
+    CUfunction kernel;
+    int        threads, blocks, shared;
+    int        n_lanes;
+    int        first;
+} cuda_call;
+
+typedef struct cuda_group cuda_group;
+
+/* Something that is kept by what it holds: a lane or a scan. */
+typedef struct cuda_kept {
+    struct cuda_kept *next;
+    uint64_t          hash;
+    size_t            bytes;
+    void             *copy;
+    void             *memory; /* of the device */
+    cuda_lane         lane;
+    cuda_scan         scan;
+} cuda_kept;
+
+enum { CUDA_BUCKETS = 4096, CUDA_GROUPS_KEPT = 256, CUDA_KEPT_MOST = 1 << 16 };
+
+typedef struct cuda_kernel {
+    const char *name; /* the operation's own text */
+    CUfunction  function;
+    double      seconds; /* of all its launches, and how many; while they are timed */
+    int64_t     n_launches, n_lanes;
+} cuda_kernel;
+
+typedef struct cuda_lanes_table {
+    esper_device *device;
+    CUstream      stream;
+    cuda_kernel  *kernels;
+    int           n_kernels, room_kernels;
+    CUfunction    move, scan, gather;
+    cuda_program *programs[CUDA_BUCKETS];
+    cuda_kept    *kept[CUDA_BUCKETS];
+    int           n_kept;
+    cuda_program *doomed; /* programs that are gone, whose memory may still be read */
+    cuda_group   *groups[CUDA_BUCKETS];
+    int           n_groups;
+    uint64_t      clock; /* of uses of groups */
+    uint64_t      hash;  /* of the kernels that are there */
+    bool          timed; /* ESPER_CUDA_PROFILE=1: every launch is waited for, and what each kernel takes is printed at the end */
+} cuda_lanes_table;
+
+esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table);
+void         cuda_lanes_close(cuda_lanes_table *table);
+
+esper_status cuda_lanes_program(cuda_lanes_table *table, const esper_program *program, const cuda_program **program_out);
+esper_status cuda_lanes_lane(cuda_lanes_table *table, const esper_launch *launch, const esper_lane *lane,
+                             const cuda_lane **lane_out);
+/* `bytes` of a cuda_scan_table; it is compared with those that are there. */
+esper_status cuda_lanes_scan(cuda_lanes_table *table, const void *scan_table, size_t bytes, int blocks,
+                             const cuda_scan **scan_out);
+void         cuda_lanes_forget(cuda_lanes_table *table, uint64_t program);
+/* Nothing is under way: gives back what was forgotten; `all`: nothing is queued either, and lanes by themselves go, too, when
+ * they have become many. */
+void         cuda_lanes_sweep(cuda_lanes_table *table, bool all);
+
+/* Queues programs side by side on the stream. They are put into an order that does not depend on who came first. */
+esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n);
+/* Queues lanes by themselves; those that are computed alike, together. */
+esper_status cuda_lanes_run(cuda_lanes_table *table, const cuda_lane *const *lanes, int n);
+esper_status cuda_lanes_run_scans(cuda_lanes_table *table, const cuda_scan *const *scans, int n);
+/* Batches are gathered; the tables lie where the device reads them. */
+esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *tables, int n);
+/* One launch with the argument that every kernel has, filled in by the caller. */
+esper_status cuda_lanes_call(cuda_lanes_table *table, const cuda_call *call, void *argument);
+
+#endif

@@ -1,0 +1,454 @@
+/* Batch norm on blocks of samples, together with the ReLU and the 2 x 2 max pool that may follow: batch_norm and conv_norm.
+ *
+ *     z = (y - mean) * factor + shift,  factor = scale / std        out = pool(relu(z))
+ *
+ * Nothing is kept but y and a few numbers a channel: z and the places of the maxima are computed anew on the way back. Memory is
+ * all that these kernels cost, so a thread takes four samples at a time, 16 bytes, of a pixel or of a window. */
+#include "tensor/cuda/block_norm.cuh"
+
+/* ------------------------------------------------------------------------------------------------ cells */
+
+/* A pixel, or a window where a pool follows, of which the last row and column of the image may hold a part alone. */
+struct cell {
+    int  c, at; /* channel; the first pixel's place in the block's samples */
+    int  out;   /* its result's place there; -1: no window, it has none */
+    int  rows, columns;
+    int  first_sample;
+};
+
+/* Item of a block of samples: quads, then cells of a plane, then channels. `whole`: windows that are none are left out. */
+template <bool POOL> FUNCTION cell cell_of(const block_norm &n, bool whole, int item)
+{
+    int h = !POOL ? n.H : whole ? n.H / 2 : (n.H + 1) / 2, w = !POOL ? n.W : whole ? n.W / 2 : (n.W + 1) / 2;
+    int place = item / BLOCK_QUADS, c = place / (h * w), y, x;
+    cell found;
+
+    place -= c * h * w;
+    y = place / w;
+    x = place - y * w;
+    found.c = c;
+    found.first_sample = item % BLOCK_QUADS * 4;
+    if (POOL) {
+        found.rows = min(2, n.H - 2 * y);
+        found.columns = min(2, n.W - 2 * x);
+        found.at = ((c * n.H + 2 * y) * n.W + 2 * x) * ESPER_CUDA_BLOCK + found.first_sample;
+        found.out = found.rows == 2 && found.columns == 2
+                        ? ((c * (n.H / 2) + y) * (n.W / 2) + x) * ESPER_CUDA_BLOCK + found.first_sample
+                        : -1;
+    } else {
+        found.rows = found.columns = 1;
+        found.at = found.out = item / BLOCK_QUADS * ESPER_CUDA_BLOCK + found.first_sample;
+    }
+    return found;
+}
+
+template <bool POOL> FUNCTION int cells_of(const block_norm &n, bool whole)
+{
+    return !POOL ? n.H * n.W : whole ? (n.H / 2) * (n.W / 2) : ((n.H + 1) / 2) * ((n.W + 1) / 2);
+}
+
+struct affine {
+    float mean, factor, shift;
+};
+
+FUNCTION affine affine_of(const block_norm &n, int c)
+{
+    affine a;
+
+    a.mean = ((const float *)n.mean_used->data)[c];
+    a.factor = ((const float *)n.scale->data)[c] * ((const float *)n.rstd_used->data)[c];
+    a.shift = ((const float *)n.shift->data)[c];
+    return a;
+}
+
+/* y - mean of the cell's pixels; those that it has not are 0. */
+template <bool POOL> FUNCTION void load_cell(const cell &at, const float *y, int W, float mean, quad *off)
+{
+#pragma unroll
+    for (int k = 0; k < (POOL ? 4 : 1); k++) {
+        bool is = k / 2 < at.rows && k % 2 < at.columns;
+
+        if (is)
+            off[k] = load_quad(y + at.at + (k / 2 * W + k % 2) * ESPER_CUDA_BLOCK);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            off[k].v[i] = is ? off[k].v[i] - mean : 0.0f;
+    }
+}
+
+FUNCTION float z_of(const affine &a, float off)
+{
+    return fmaf(off, a.factor, a.shift);
+}
+
+/* ------------------------------------------------------------------------------------------------ forward */
+
+/* An item of those of all blocks of samples that the batch has: which block, and which item of it; -1: there are no more. */
+FUNCTION int block_of_item(const esper_lane *lane, int items, int *item_out)
+{
+    int per_block = block_divide(items, BLOCK_ITEMS), block = blockIdx.x / per_block;
+
+    *item_out = (blockIdx.x - block * per_block) * BLOCK_ITEMS;
+    return block < blocks_of(lane) ? block : -1;
+}
+
+template <bool POOL> FUNCTION void normalise(const esper_lane *lane)
+{
+    block_norm n = block_norm_of(lane);
+    int items = n.C * cells_of<POOL>(n, true) * BLOCK_QUADS, first, block = block_of_item(lane, items, &first);
+    const float *y;
+    float *to;
+
+    if (block < 0)
+        return;
+    y = data_block(n.y, block);
+    to = data_block(&lane->out[0], block);
+#pragma unroll
+    for (int k = 0; k < BLOCK_ITEMS / BLOCK_THREADS; k++) {
+        int item = first + k * BLOCK_THREADS + threadIdx.x;
+        cell at = cell_of<POOL>(n, true, item);
+        quad off[4], z;
+        affine a;
+
+        if (item >= items)
+            return;
+        a = affine_of(n, at.c);
+        load_cell<POOL>(at, y, n.W, a.mean, off);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (POOL)
+                winner_of(z_of(a, off[0].v[i]), z_of(a, off[1].v[i]), z_of(a, off[2].v[i]), z_of(a, off[3].v[i]), &z.v[i]);
+            else
+                z.v[i] = z_of(a, off[0].v[i]);
+            z.v[i] = n.relu ? relu_of(z.v[i]) : z.v[i];
+        }
+        store_quad(to + at.out, z);
+    }
+}
+
+ESPER_KERNEL(esper_block_norm_forward, BLOCK_THREADS)
+{
+    normalise<false>(lanes.lane[blockIdx.y]);
+}
+
+ESPER_KERNEL(esper_block_norm_forward_pool, BLOCK_THREADS)
+{
+    normalise<true>(lanes.lane[blockIdx.y]);
+}
+
+/* ------------------------------------------------------------------------------------------------ sums of a channel */
+
+/* Two sums of each thread become the block's, which thread 0 writes. `room` has two doubles for each warp. */
+FUNCTION void put_both(double a, double b, double *room, double *to)
+{
+    double both[2] = {a, b};
+    int warp = threadIdx.x / 32;
+
+    both[0] = sum_over_warp<2>(both);
+    if (threadIdx.x % 16 == 0)
+        room[2 * warp + threadIdx.x % 32 / 16] = both[0];
+    __syncthreads();
+    if (threadIdx.x < 2) {
+        double sum = 0;
+
+        for (int w = 0; w < BLOCK_WARPS; w++)
+            sum += room[2 * w + threadIdx.x];
+        to[threadIdx.x] = sum;
+    }
+}
+
+/* Which part of which channel a block of threads sums: units are channels, parts and blocks of samples. */
+struct part_of_channel {
+    int block, part, c;
+};
+
+FUNCTION part_of_channel part_of(int C, int parts)
+{
+    part_of_channel p;
+    int unit = blockIdx.x;
+
+    p.c = unit % C;
+    unit /= C;
+    p.part = unit % parts;
+    p.block = unit / parts;
+    return p;
+}
+
+/* Of what a norm by itself is given: sums of values, and of squares, about each thread's first, that the difference of large
+ * numbers may not be what remains. */
+ESPER_KERNEL(esper_block_norm_moments, BLOCK_THREADS)
+{
+    __shared__ double room[2 * BLOCK_WARPS];
+    const esper_lane *lane = lanes.lane[blockIdx.y];
+    block_norm n = block_norm_of(lane);
+    int parts = block_norm_parts(lane, false), items = n.H * n.W * BLOCK_QUADS;
+    part_of_channel p = part_of(n.C, parts);
+    double *to = (double *)((char *)lane->scratch + block_scratch_of(lane, false, lane->max_samples).sums);
+    const float *plane;
+    float centre = 0, sum = 0, squares = 0;
+    int count = 0;
+
+    if (!lane_trains(lane) || p.block >= blocks_of(lane))
+        return;
+    plane = data_block(n.y, p.block) + (size_t)p.c * n.H * n.W * ESPER_CUDA_BLOCK;
+    for (int k = 0; k < BLOCK_ITEMS / BLOCK_THREADS; k++) {
+        int item = p.part * BLOCK_ITEMS + k * BLOCK_THREADS + threadIdx.x;
+        int valid = samples_in(lane, p.block) - item % BLOCK_QUADS * 4;
+        quad x;
+
+        if (item >= items || valid <= 0)
+            continue;
+        x = load_quad(plane + (size_t)item * 4);
+        centre = count == 0 ? x.v[0] : centre;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float off = i < valid ? x.v[i] - centre : 0.0f;
+
+            count += i < valid;
+            sum += off;
+            squares = fmaf(off, off, squares);
+        }
+    }
+    {
+        double c = centre, s = sum;
+
+        put_both(count * c + s, (double)squares + 2 * c * s + count * c * c, room,
+                 to + ((size_t)(p.block * parts + p.part) * n.C + p.c) * 2);
+    }
+}
+
+/* Of the gradient of z, and of it times y - mean. Samples beyond the batch have no gradient. */
+template <bool POOL> FUNCTION void sum_gradients(const esper_lane *lane, double *room)
+{
+    block_norm n = block_norm_of(lane);
+    int parts = block_norm_parts(lane, true), items = cells_of<POOL>(n, true) * BLOCK_QUADS;
+    part_of_channel p = part_of(n.C, parts);
+    double *to = (double *)((char *)lane->scratch + block_scratch_of(lane, true, lane->max_samples).sums);
+    const float *y, *grad;
+    float sum_g = 0, sum_gy = 0;
+    affine a;
+
+    if (p.block >= blocks_of(lane))
+        return;
+    y = data_block(n.y, p.block);
+    grad = grad_block(&lane->out[0], p.block);
+    a = affine_of(n, p.c);
+#pragma unroll
+    for (int k = 0; k < BLOCK_ITEMS / BLOCK_THREADS; k++) {
+        int item = p.part * BLOCK_ITEMS + k * BLOCK_THREADS + threadIdx.x;
+        cell at = cell_of<POOL>(n, true, item + p.c * items);
+        quad off[4], g;
+
+        if (item >= items)
+            continue;
+        g = load_quad(grad + at.out);
+        load_cell<POOL>(at, y, n.W, a.mean, off);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float most = z_of(a, off[0].v[i]), best = off[0].v[i], let;
+
+            if (POOL) {
+                int winner = winner_of(z_of(a, off[0].v[i]), z_of(a, off[1].v[i]), z_of(a, off[2].v[i]),
+                                       z_of(a, off[3].v[i]), &most);
+
+                best = winner == 0 ? off[0].v[i] : winner == 1 ? off[1].v[i] : winner == 2 ? off[2].v[i] : off[3].v[i];
+            }
+            let = n.relu ? relu_let(most, g.v[i]) : g.v[i];
+            sum_g += let;
+            sum_gy = fmaf(let, best, sum_gy);
+        }
+    }
+    put_both(sum_g, sum_gy, room, to + ((size_t)(p.block * parts + p.part) * n.C + p.c) * 2);
+}
+
+ESPER_KERNEL(esper_block_norm_sums, BLOCK_THREADS)
+{
+    __shared__ double room[2 * BLOCK_WARPS];
+
+    sum_gradients<false>(lanes.lane[blockIdx.y], room);
+}
+
+ESPER_KERNEL(esper_block_norm_sums_pool, BLOCK_THREADS)
+{
+    __shared__ double room[2 * BLOCK_WARPS];
+
+    sum_gradients<true>(lanes.lane[blockIdx.y], room);
+}
+
+/* ------------------------------------------------------------------------------------------------ statistics */
+
+FUNCTION double count_of(const esper_lane *lane, const block_norm &n)
+{
+    return (double)n.H * n.W * lane->pass->n_samples;
+}
+
+/* What the batch's statistics are, from sums over `count` values; they move the running ones. Else the running ones are used. */
+FUNCTION void use_statistics(const esper_lane *lane, const block_norm &n, int c, double count, double sum, double squares)
+{
+    float *running_mean = (float *)n.mean->data, *running_var = (float *)n.var->data;
+    double mean = running_mean[c], var = running_var[c], share = n.momentum;
+
+    if (lane_trains(lane)) {
+        mean = sum / count;
+        var = squares / count - mean * mean;
+        var = var < 0 ? 0 : var;
+        running_mean[c] = (float)((1 - share) * running_mean[c] + share * mean);
+        running_var[c] = (float)((1 - share) * running_var[c] + share * (var * count / (count - 1)));
+    }
+    ((float *)n.mean_used->data)[c] = (float)mean;
+    ((float *)n.rstd_used->data)[c] = (float)(1 / sqrt(var + (double)n.eps));
+}
+
+/* The gradients of scale and shift, and what the batch takes from every gradient. All ranks have all of those gradients, and as
+ * gradients are summed over ranks, each gives its share of them. */
+FUNCTION void use_gradients(const esper_lane *lane, const block_norm &n, int c, double count, double g, double gy)
+{
+    block_scratch s = block_scratch_of(lane, true, lane->max_samples);
+    double rstd = ((const float *)n.rstd_used->data)[c], share = count_of(lane, n) / count;
+    bool training = lane_trains(lane);
+
+    if (n.scale->grad != 0)
+        grad_put(n.scale, (float *)n.scale->grad + c, (float)(gy * share * rstd));
+    if (n.shift->grad != 0)
+        grad_put(n.shift, (float *)n.shift->grad + c, (float)(g * share));
+    ((float *)((char *)lane->scratch + s.mean_g))[c] = training ? (float)(g / count) : 0.0f;
+    ((float *)((char *)lane->scratch + s.slope))[c] = training ? (float)(gy / count * rstd * rstd) : 0.0f;
+}
+
+/* A block of threads has a channel: all parts of its sums become one, and what follows from it. Where ranks are still to meet
+ * it leaves its own sums for them. Forward in evaluation there are none. */
+template <bool BACK> FUNCTION void join(const esper_lane *lane, double *room)
+{
+    block_norm n = block_norm_of(lane);
+    block_scratch s = block_scratch_of(lane, BACK, lane->max_samples);
+    int c = blockIdx.x, n_parts = blocks_of(lane) * block_norm_parts(lane, BACK);
+    const double *parts = (const double *)((const char *)lane->scratch + s.sums);
+    double *values = (double *)((char *)lane->scratch + s.values), a = 0, b = 0;
+
+    if (c >= n.C)
+        return;
+    for (int p = threadIdx.x; p < n_parts && (BACK || lane_trains(lane)); p += BLOCK_THREADS) {
+        a += parts[((size_t)p * n.C + c) * 2];
+        b += parts[((size_t)p * n.C + c) * 2 + 1];
+    }
+    put_both(a, b, room, values + 1 + 2 * c);
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    if (c == 0)
+        values[0] = count_of(lane, n);
+    if (lane->spread && lane_trains(lane))
+        return;
+    if (BACK)
+        use_gradients(lane, n, c, count_of(lane, n), values[1 + 2 * c], values[2 + 2 * c]);
+    else
+        use_statistics(lane, n, c, count_of(lane, n), values[1 + 2 * c], values[2 + 2 * c]);
+}
+
+ESPER_KERNEL(esper_block_norm_join, BLOCK_THREADS)
+{
+    __shared__ double room[2 * BLOCK_WARPS];
+
+    join<false>(lanes.lane[blockIdx.y], room);
+}
+
+ESPER_KERNEL(esper_block_norm_join_back, BLOCK_THREADS)
+{
+    __shared__ double room[2 * BLOCK_WARPS];
+
+    join<true>(lanes.lane[blockIdx.y], room);
+}
+
+/* A thread has a channel, and the ranks have met. (In evaluation they do not, and it has been done.) */
+template <bool BACK> FUNCTION void use_values(const esper_lane *lane)
+{
+    block_norm n = block_norm_of(lane);
+    const double *values =
+        (const double *)((const char *)lane->scratch + block_scratch_of(lane, BACK, lane->max_samples).values);
+    int c = blockIdx.x * BLOCK_THREADS + threadIdx.x;
+
+    if (c >= n.C || !lane_trains(lane))
+        return;
+    if (BACK)
+        use_gradients(lane, n, c, values[0], values[1 + 2 * c], values[2 + 2 * c]);
+    else
+        use_statistics(lane, n, c, values[0], values[1 + 2 * c], values[2 + 2 * c]);
+}
+
+ESPER_KERNEL(esper_block_norm_met, BLOCK_THREADS)
+{
+    use_values<false>(lanes.lane[blockIdx.y]);
+}
+
+ESPER_KERNEL(esper_block_norm_met_back, BLOCK_THREADS)
+{
+    use_values<true>(lanes.lane[blockIdx.y]);
+}
+
+/* ------------------------------------------------------------------------------------------------ backward */
+
+/* dy = (g - mean_g - (y - mean) * slope) * factor, 0 in samples beyond the batch. A convolution's takes the place of y, which
+ * nobody needs any more. */
+template <bool POOL> FUNCTION void differentiate(const esper_lane *lane)
+{
+    block_norm n = block_norm_of(lane);
+    block_scratch s = block_scratch_of(lane, true, lane->max_samples);
+    int items = n.C * cells_of<POOL>(n, false) * BLOCK_QUADS, first, block = block_of_item(lane, items, &first), valid;
+    bool add = !block_has_conv(lane) && lane->in[0].add;
+    const float *y, *grad;
+    float *to;
+
+    if (block < 0)
+        return;
+    valid = samples_in(lane, block);
+    y = data_block(n.y, block);
+    to = block_has_conv(lane) ? data_block(n.y, block) : grad_block(&lane->in[0], block);
+    grad = grad_block(&lane->out[0], block);
+#pragma unroll
+    for (int k = 0; k < BLOCK_ITEMS / BLOCK_THREADS; k++) {
+        int item = first + k * BLOCK_THREADS + threadIdx.x;
+        cell at = cell_of<POOL>(n, false, item);
+        quad off[4], g = {{0, 0, 0, 0}}, dy[4];
+        float level, tilt;
+        affine a;
+
+        if (item >= items)
+            return;
+        a = affine_of(n, at.c);
+        level = ((const float *)((const char *)lane->scratch + s.mean_g))[at.c] * a.factor;
+        tilt = ((const float *)((const char *)lane->scratch + s.slope))[at.c] * a.factor;
+        if (at.out >= 0)
+            g = load_quad(grad + at.out);
+        load_cell<POOL>(at, y, n.W, a.mean, off);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float most = z_of(a, off[0].v[i]), let;
+            int winner = 0;
+
+            if (POOL)
+                winner = winner_of(z_of(a, off[0].v[i]), z_of(a, off[1].v[i]), z_of(a, off[2].v[i]),
+                                   z_of(a, off[3].v[i]), &most);
+            let = (n.relu ? relu_let(most, g.v[i]) : g.v[i]) * a.factor;
+#pragma unroll
+            for (int j = 0; j < (POOL ? 4 : 1); j++) {
+                float own = (winner == j ? let : 0.0f) - fmaf(off[j].v[i], tilt, level);
+
+                dy[j].v[i] = at.first_sample + i < valid ? own : 0.0f;
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < (POOL ? 4 : 1); j++)
+            if (j / 2 < at.rows && j % 2 < at.columns)
+                put_quad(to + at.at + (j / 2 * n.W + j % 2) * ESPER_CUDA_BLOCK, add, dy[j]);
+    }
+}
+
+ESPER_KERNEL(esper_block_norm_back, BLOCK_THREADS)
+{
+    differentiate<false>(lanes.lane[blockIdx.y]);
+}
+
+ESPER_KERNEL(esper_block_norm_back_pool, BLOCK_THREADS)
+{
+    differentiate<true>(lanes.lane[blockIdx.y]);
+}

@@ -1,0 +1,16 @@
+/* Internal. The kernels of the cuda backend as they are carried in the program: an image for each source of this folder.
+ * cmake/TensorCuda.cmake writes the list. */
+#ifndef ESPER_TENSOR_CUDA_IMAGES_H
+#define ESPER_TENSOR_CUDA_IMAGES_H
+
+#include "device/cuda_module.h"
+
+typedef struct esper_tensor_image {
+    esper_cuda_image image;
+    const void      *end; /* of its binary */
+} esper_tensor_image;
+
+/* Ends where name is NULL. */
+extern const esper_tensor_image esper_tensor_images[];
+
+#endif

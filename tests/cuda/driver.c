@@ -1,0 +1,294 @@
+/* For programs of tests that run on the real cuda backend (driver=also): a driver made of the host below it, or, with
+ * ESPER_TEST_GPU=1 in the environment, the machine's own. The guard's kernels run as guard/emulated_cuda.h has them, those of
+ * tensor/cuda/ as host_cuda_run.h has them, behind all that was queued before.
+ *
+ * A lock makes the driver one thread's at a time: that is what its emulation is written for. */
+#include <pthread.h>
+
+#include "cuda/host_cuda_run.h"
+#include "guard/emulated_cuda.h"
+#include "support/cuda_driver.h"
+#include "tensor/backends.h"
+#include "tensor/cuda/kernels.h"
+
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int      n_syncs;
+static atomic_int      n_launches;
+
+/* A name of a kernel of tensor/cuda/: what such functions are. */
+typedef struct host_function {
+    char name[64];
+} host_function;
+
+static host_function host_functions[512];
+static int           n_host_functions;
+
+static CUresult find_host_function(CUfunction *function, const char *name)
+{
+    for (int i = 0; i < n_host_functions; i++)
+        if (strcmp(host_functions[i].name, name) == 0) {
+            *function = (CUfunction)(void *)&host_functions[i];
+            return CUDA_SUCCESS;
+        }
+    if (!host_cuda_has(name))
+        return 500;
+    snprintf(host_functions[n_host_functions].name, sizeof(host_functions->name), "%s", name);
+    *function = (CUfunction)(void *)&host_functions[n_host_functions++];
+    return CUDA_SUCCESS;
+}
+
+static bool is_host_function(CUfunction function)
+{
+    return (host_function *)(void *)function >= host_functions &&
+           (host_function *)(void *)function < host_functions + n_host_functions;
+}
+
+/* ------------------------------------------------------------------------------------------------ one at a time */
+
+#define LOCKED(call)                      \
+    CUresult result;                      \
+                                          \
+    pthread_mutex_lock(&one_at_a_time);   \
+    result = call;                        \
+    pthread_mutex_unlock(&one_at_a_time); \
+    return result
+
+static CUresult push(CUcontext context)
+{
+    LOCKED(emu_push(context));
+}
+static CUresult pop(CUcontext *context)
+{
+    LOCKED(emu_pop(context));
+}
+static CUresult info(size_t *free_bytes, size_t *total)
+{
+    LOCKED(emu_mem_info(free_bytes, total));
+}
+static CUresult alloc(CUdeviceptr *memory, size_t bytes)
+{
+    LOCKED(emu_alloc(memory, bytes));
+}
+static CUresult release_memory(CUdeviceptr memory)
+{
+    LOCKED(emu_free(memory));
+}
+static CUresult host_alloc(void **memory, size_t bytes, unsigned flags)
+{
+    LOCKED(emu_host_alloc(memory, bytes, flags));
+}
+static CUresult host_free(void *memory)
+{
+    LOCKED(emu_host_free(memory));
+}
+static CUresult pin(void *memory, size_t bytes, unsigned flags)
+{
+    LOCKED(emu_register(memory, bytes, flags));
+}
+static CUresult unpin(void *memory)
+{
+    LOCKED(emu_unregister(memory));
+}
+static CUresult device_pointer(CUdeviceptr *at, void *memory, unsigned flags)
+{
+    LOCKED(emu_device_pointer(at, memory, flags));
+}
+static CUresult pointer(unsigned n, int *which, void **values, CUdeviceptr at)
+{
+    LOCKED(emu_pointer(n, which, values, at));
+}
+static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    LOCKED(emu_copy(to, from, bytes, stream));
+}
+static CUresult upload(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    CUresult result;
+
+    pthread_mutex_lock(&one_at_a_time);
+    result = emu_upload(to, from, bytes, stream);
+    drain(); /* memory that is not pinned may be used again at once */
+    pthread_mutex_unlock(&one_at_a_time);
+    return result;
+}
+static CUresult download(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    LOCKED(emu_download(to, from, bytes, stream));
+}
+static CUresult set(CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream)
+{
+    LOCKED(emu_set(at, byte, bytes, stream));
+}
+static CUresult stream_create(CUstream *stream, unsigned flags)
+{
+    LOCKED(emu_stream_create(stream, flags));
+}
+static CUresult stream_destroy(CUstream stream)
+{
+    LOCKED(emu_stream_destroy(stream));
+}
+static CUresult stream_sync(CUstream stream)
+{
+    n_syncs++;
+    LOCKED(emu_stream_sync(stream));
+}
+static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
+{
+    LOCKED(emu_stream_wait(stream, event, flags));
+}
+static CUresult is_captured(CUstream stream, int *state)
+{
+    LOCKED(emu_is_capturing(stream, state));
+}
+static CUresult event_create(CUevent *event, unsigned flags)
+{
+    LOCKED(emu_event_create(event, flags));
+}
+static CUresult event_destroy(CUevent event)
+{
+    LOCKED(emu_event_destroy(event));
+}
+static CUresult event_record(CUevent event, CUstream stream)
+{
+    LOCKED(emu_event_record(event, stream));
+}
+static CUresult event_record_flags(CUevent event, CUstream stream, unsigned flags)
+{
+    LOCKED(emu_event_record_flags(event, stream, flags));
+}
+static CUresult event_query(CUevent event)
+{
+    LOCKED(emu_event_query(event));
+}
+static CUresult event_sync(CUevent event)
+{
+    LOCKED(emu_event_sync(event));
+}
+static CUresult load_module(CUmodule *module, const void *image)
+{
+    LOCKED(emu_module_load(module, image));
+}
+static CUresult unload_module(CUmodule module)
+{
+    LOCKED(emu_module_unload(module));
+}
+
+static CUresult function(CUfunction *function_out, CUmodule module, const char *name)
+{
+    CUresult result;
+
+    pthread_mutex_lock(&one_at_a_time);
+    result = emu_function(function_out, module, name);
+    if (result == 500)
+        result = find_host_function(function_out, name);
+    pthread_mutex_unlock(&one_at_a_time);
+    return result;
+}
+
+static CUresult attribute(int *value, int which, CUfunction of)
+{
+    LOCKED(emu_function_attribute(value, which, of));
+}
+
+static CUresult set_attribute(CUfunction of, int which, int value)
+{
+    (void)of;
+    (void)which;
+    (void)value;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUfunction of, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
+                       unsigned threads_z, unsigned shared, CUstream stream, void **parameters, void **extra)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&one_at_a_time);
+    if (!is_host_function(of)) {
+        result = emu_launch(of, x, y, z, threads, threads_y, threads_z, shared, stream, parameters, extra);
+    } else if (fails()) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        drain();
+        n_launches++;
+        host_cuda_launch(((host_function *)(void *)of)->name, (int)x, (int)y, (int)threads, (int)shared, parameters[0]);
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+    return result;
+}
+
+int cuda_driver_syncs(void)
+{
+    return n_syncs;
+}
+
+int cuda_driver_launches(void)
+{
+    return n_launches;
+}
+
+void cuda_driver_fail_at(uint64_t nth)
+{
+    emulated_cuda_fail_at(nth);
+}
+
+__attribute__((constructor)) static void install(void)
+{
+    static const esper_cuda_driver driver = {
+        .cuInit = emu_init,
+        .cuDeviceGetCount = emu_device_count,
+        .cuDeviceGet = emu_device_get,
+        .cuDeviceGetName = emu_device_name,
+        .cuDeviceGetAttribute = emu_device_attribute,
+        .cuDevicePrimaryCtxRetain = emu_retain,
+        .cuDevicePrimaryCtxRelease = emu_release,
+        .cuCtxPushCurrent = push,
+        .cuCtxPopCurrent = pop,
+        .cuMemGetInfo = info,
+        .cuMemAlloc = alloc,
+        .cuMemFree = release_memory,
+        .cuMemHostAlloc = host_alloc,
+        .cuMemFreeHost = host_free,
+        .cuMemHostRegister = pin,
+        .cuMemHostUnregister = unpin,
+        .cuMemHostGetDevicePointer = device_pointer,
+        .cuPointerGetAttributes = pointer,
+        .cuMemcpyAsync = copy,
+        .cuMemcpyHtoDAsync = upload,
+        .cuMemcpyDtoHAsync = download,
+        .cuMemsetD8Async = set,
+        .cuStreamCreate = stream_create,
+        .cuStreamDestroy = stream_destroy,
+        .cuStreamSynchronize = stream_sync,
+        .cuStreamWaitEvent = stream_wait,
+        .cuStreamIsCapturing = is_captured,
+        .cuEventCreate = event_create,
+        .cuEventDestroy = event_destroy,
+        .cuEventRecord = event_record,
+        .cuEventRecordWithFlags = event_record_flags,
+        .cuEventQuery = event_query,
+        .cuEventSynchronize = event_sync,
+        .cuModuleLoadData = load_module,
+        .cuModuleUnload = unload_module,
+        .cuModuleGetFunction = function,
+        .cuFuncGetAttribute = attribute,
+        .cuFuncSetAttribute = set_attribute,
+        .cuLaunchKernel = launch,
+        .cuGetErrorName = emu_error_name,
+        .cuGetErrorString = emu_error_text,
+        .knows_kernels = true,
+    };
+    const char *gpu = getenv("ESPER_TEST_GPU");
+
+    if (gpu == NULL || strcmp(gpu, "1") != 0)
+        esper_cuda_driver_replace(&driver);
+}
+
+/* The cuda backend is what programs get that name none. */
+const esper_backend_ops *const *esper_backend_list(void)
+{
+    static const esper_backend_ops *const backends[] = {&esper_backend_cuda, &esper_backend_cpu, &esper_backend_ref,
+                                                        &esper_backend_null, NULL};
+
+    return backends;
+}
