@@ -11,16 +11,15 @@ set(ESPER_CUDA AUTO CACHE STRING "Embed compiled CUDA kernels: ON, OFF, or AUTO 
 set(cuda_folder "${PROJECT_SOURCE_DIR}/src/guard/cuda")
 set(cuda_image_source "${PROJECT_SOURCE_DIR}/src/guard/cuda_image.c")
 set(cuda_texts "${cuda_folder}/scan_types.h" "${cuda_folder}/scan.cu")
-set(ESPER_CUDA_ARCHS "75;80;86;89;90;100;120" CACHE STRING "Architectures that kernels are compiled for")
-set(cuda_archs ${ESPER_CUDA_ARCHS}) # machine code; PTX of the first of them serves all that come later
+set(cuda_archs 75 80 86 89 90 100 120) # machine code; PTX of the first of them serves all that come later
 
-# Sets cuda_options_out to the -gencode options for those of cuda_archs that this nvcc knows; to nothing when there are
-# none.
+# Sets cuda_options_out to the -gencode options for those of the architectures (the other arguments) that this nvcc knows; to
+# nothing when there are none.
 function(esper_cuda_options cuda_options_out)
     execute_process(COMMAND "${ESPER_NVCC}" --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
     string(REPLACE "\n" ";" known "${known}")
     set(options "")
-    foreach(arch IN LISTS cuda_archs)
+    foreach(arch IN LISTS ARGN)
         if("compute_${arch}" IN_LIST known)
             if(NOT options)
                 list(APPEND options -gencode "arch=compute_${arch},code=compute_${arch}")
@@ -56,7 +55,7 @@ set(ESPER_NVCC ESPER_NVCC-NOTFOUND)
 if(ESPER_CUDA STREQUAL "ON" OR (ESPER_CUDA STREQUAL "AUTO" AND NOT ESPER_SANITIZE AND NOT ESPER_FUZZ))
     find_program(ESPER_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin NO_CACHE)
     if(ESPER_NVCC)
-        esper_cuda_options(cuda_options)
+        esper_cuda_options(cuda_options ${cuda_archs})
     endif()
 endif()
 set_source_files_properties("${cuda_image_source}" PROPERTIES OBJECT_DEPENDS "${cuda_texts}")

@@ -24,7 +24,8 @@
 
 /* The words a choice may be: X(of, name, text). The log level's are those of the log. */
 #define ESPER_CONFIG_BACKEND_LIST(X) \
-    X(BACKEND, AUTO, "auto") X(BACKEND, CPU, "cpu") X(BACKEND, CUDA, "cuda") X(BACKEND, REF, "ref") X(BACKEND, NULL, "null")
+    X(BACKEND, AUTO, "auto")         \
+    X(BACKEND, CPU, "cpu") X(BACKEND, CUDA, "cuda") X(BACKEND, REF, "ref") X(BACKEND, NULL, "null")
 #define ESPER_CONFIG_PROGRESS_LIST(X) \
     X(PROGRESS, AUTO, "auto") X(PROGRESS, BAR, "bar") X(PROGRESS, PLAIN, "plain") X(PROGRESS, NONE, "none")
 #define ESPER_CONFIG_OPTIMIZER_LIST(X) X(OPTIMIZER, SGD, "sgd") X(OPTIMIZER, ADAMW, "adamw")

@@ -109,7 +109,8 @@ static esper_status open_all(const esper_bench_request *request, int n, bool gro
 static esper_status step_all(gpu_fleet *f, uint32_t n_steps)
 {
     while (n_steps > 0) {
-        uint32_t left = f->engine->steps_per_epoch - f->networks[0]->cursor.batch, some = left < n_steps ? left : n_steps;
+        uint32_t left = f->engine->steps_per_epoch - f->networks[0]->cursor.batch,
+                 some = left < n_steps ? left : n_steps;
 
         if (left == 0) {
             for (int i = 0; i < f->n; i++)
@@ -141,8 +142,8 @@ static esper_status peak_flops(double *flops_out)
     return ESPER_OK;
 }
 
-static void print_line(const esper_bench_request *request, const char *name, const gpu_fleet *f, double rate, double spread,
-                       double peak)
+static void print_line(const esper_bench_request *request, const char *name, const gpu_fleet *f, double rate,
+                       double spread, double peak)
 {
     double flops = rate / BATCH / f->n * f->flops;
     char text[768];

@@ -582,18 +582,21 @@ const uint8_t *esper_dataset_image(const esper_dataset *set, esper_split split, 
     return store_of(set, split)->images + id * n_pixels;
 }
 
-const void *esper_dataset_items(const esper_dataset *set, esper_split split, size_t *bytes_out, const uint8_t **labels_out,
-                                size_t *n_labels_out)
+const void *esper_dataset_items(const esper_dataset *set, esper_split split, size_t *bytes_out,
+                                const uint8_t **labels_out, size_t *n_labels_out)
 {
     const esper_store *store = store_of(set, split);
-    size_t n = (size_t)store->n_items, n_pixels = (size_t)set->info.channels * (size_t)set->info.height * (size_t)set->info.width;
+    size_t n = (size_t)store->n_items,
+           n_pixels = (size_t)set->info.channels * (size_t)set->info.height * (size_t)set->info.width;
 
     *labels_out = store->labels;
     *n_labels_out = store->labels != NULL ? n : 0;
     *bytes_out = store->images != NULL ? n * n_pixels
                  : store->rows != NULL ? n * (size_t)set->info.features * sizeof(*store->rows)
                                        : n * sizeof(*store->tokens);
-    return store->images != NULL ? (const void *)store->images : store->rows != NULL ? (const void *)store->rows : store->tokens;
+    return store->images != NULL ? (const void *)store->images
+           : store->rows != NULL ? (const void *)store->rows
+                                 : store->tokens;
 }
 
 const float *esper_dataset_row(const esper_dataset *set, esper_split split, uint32_t id)

@@ -133,8 +133,8 @@ const uint16_t *esper_dataset_window(const esper_dataset *set, esper_split split
 
 /* All items that a split's ids count in, as they lie one behind the other: images of bytes, rows of floats, or 16-bit tokens; their
  * bytes, and labels where they have them (NULL otherwise). Splits that share them give the same. */
-const void *esper_dataset_items(const esper_dataset *set, esper_split split, size_t *bytes_out, const uint8_t **labels_out,
-                                size_t *n_labels_out);
+const void *esper_dataset_items(const esper_dataset *set, esper_split split, size_t *bytes_out,
+                                const uint8_t **labels_out, size_t *n_labels_out);
 
 /* Of a set with classes: the name of one, which may be any UTF-8; its number where the data does not name it. */
 const char *esper_dataset_class_name(const esper_dataset *set, int class);

@@ -121,7 +121,7 @@ typedef enum esper_cuda_function {
 #define X(name, symbol, parameters) ESPER_CUDA_##name,
     ESPER_CUDA_FUNCTION_LIST(X)
 #undef X
-    ESPER_CUDA_N_FUNCTIONS,
+        ESPER_CUDA_N_FUNCTIONS,
     ESPER_CUDA_FIRST_OPTIONAL = ESPER_CUDA_cuStreamBeginCapture
 } esper_cuda_function;
 

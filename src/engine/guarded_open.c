@@ -113,7 +113,7 @@ esper_status guarded_open_ring(esper_guarded *guarded, esper_ring **ring_out)
     esper_ring_options_init(&options);
     options.n_entries = N_SNAPSHOTS;
     options.place = esper_backend_device(guarded->network->engine->backend) == ESPER_GUARD_HOST ? ESPER_RING_HOST
-                                                                                                 : ESPER_RING_DEVICE;
+                                                                                                : ESPER_RING_DEVICE;
     options.roles = state_roles;
     return esper_ring_open(guarded->whole, &options, ring_out);
 }

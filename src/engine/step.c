@@ -83,7 +83,8 @@ esper_status esper_network_load(esper_network *network, const esper_plan *plan, 
     network->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     network->pass.training = split == ESPER_SPLIT_TRAIN;
     network->pass.step = (uint32_t)network->cursor.step;
-    network->pass.skip = network->pass.training && !esper_backend_reports(network->engine->backend) ? network->flag : NULL;
+    network->pass.skip =
+        network->pass.training && !esper_backend_reports(network->engine->backend) ? network->flag : NULL;
     network->n_loaded = esper_sampler_batch_total(sampler, batch);
     network->pass.loss_scale = 1.0f / ((float)network->n_loaded * (float)net->tensors[net->target].count);
     if (net != &network->net) /* another program of the same slots */

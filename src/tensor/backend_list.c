@@ -2,11 +2,7 @@
 #include "tensor/backends.h"
 
 static const esper_backend_ops *const backends[] = {
-    &esper_backend_cpu,
-    &esper_backend_cuda,
-    &esper_backend_ref,
-    &esper_backend_null,
-    NULL,
+    &esper_backend_cpu, &esper_backend_cuda, &esper_backend_ref, &esper_backend_null, NULL,
 };
 
 const esper_backend_ops *const *esper_backend_list(void)

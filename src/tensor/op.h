@@ -218,7 +218,8 @@ typedef enum esper_items { ESPER_ITEMS_IMAGES, ESPER_ITEMS_ROWS, ESPER_ITEMS_TOK
 typedef struct esper_gather {
     esper_items      kind;
     int32_t          n;         /* samples */
-    int32_t          dim[3];    /* C, H, W of images; F of rows; T of tokens, of which an item has one more and begins T after the last */
+    int32_t dim
+        [3]; /* C, H, W of images; F of rows; T of tokens, of which an item has one more and begins T after the last */
     int32_t          cutout;    /* side of the square that is blotted out; 0 = none */
     const void      *items;     /* bytes, floats or 16-bit tokens */
     const uint8_t   *labels;    /* of items; NULL for tokens */

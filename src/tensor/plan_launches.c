@@ -148,8 +148,8 @@ static bool first_launch(const esper_launches *launches, const esper_bound *nets
     }
     if (first == NULL)
         return false;
-    *launch_out = (esper_launch){.kind = first->kind, .direction = direction, .variant = first->variant, .part = part,
-                                .place = first->place};
+    *launch_out = (esper_launch){
+        .kind = first->kind, .direction = direction, .variant = first->variant, .part = part, .place = first->place};
     *place_out = first->place;
     return true;
 }
@@ -207,11 +207,10 @@ static void lay_out_programs(esper_launches *launches, const esper_bound *nets)
         for (int d = 0; d < 2; d++) {
             int first = d == ESPER_FORWARD ? 0 : schedule->n_steps[ESPER_FORWARD];
 
-            launches->programs[d][k] = (esper_program){
-                .n_launches = schedule->n_steps[d],
-                .launches = single + first,
-                .chain = schedule->chain + first,
-                .id = ++nets[k].slab->backend->n_programs};
+            launches->programs[d][k] = (esper_program){.n_launches = schedule->n_steps[d],
+                                                       .launches = single + first,
+                                                       .chain = schedule->chain + first,
+                                                       .id = ++nets[k].slab->backend->n_programs};
         }
         launches->gradients[k] = both;
         single += both.n_launches;

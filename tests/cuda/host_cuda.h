@@ -27,20 +27,20 @@ static inline bool host_is_skipped(const esper_cuda_lanes &lanes)
 #define ESPER_KERNEL(name, n_threads)       ESPER_KERNEL_HOST(name, n_threads, host_is_skipped(lanes))
 #define ESPER_KERNEL_PLAIN(name, n_threads) ESPER_KERNEL_HOST(name, n_threads, false)
 
-#define ESPER_KERNEL_HOST(name, n_threads, skipped)                                 \
-    extern "C" void name(const esper_cuda_lanes &lanes);                            \
-    static void run_##name(const void *given)                                       \
-    {                                                                               \
+#define ESPER_KERNEL_HOST(name, n_threads, skipped)                                    \
+    extern "C" void name(const esper_cuda_lanes &lanes);                               \
+    static void run_##name(const void *given)                                          \
+    {                                                                                  \
         const esper_cuda_lanes &lanes = *static_cast<const esper_cuda_lanes *>(given); \
-                                                                                    \
-        if (!(skipped))                                                             \
-            name(lanes);                                                            \
-    }                                                                               \
-    static host_cuda_kernel host_cuda_##name = {#name, run_##name, n_threads, 0};   \
-    __attribute__((constructor)) static void tell_##name(void)                      \
-    {                                                                               \
-        host_cuda_register(&host_cuda_##name);                                      \
-    }                                                                               \
+                                                                                       \
+        if (!(skipped))                                                                \
+            name(lanes);                                                               \
+    }                                                                                  \
+    static host_cuda_kernel host_cuda_##name = {#name, run_##name, n_threads, 0};      \
+    __attribute__((constructor)) static void tell_##name(void)                         \
+    {                                                                                  \
+        host_cuda_register(&host_cuda_##name);                                         \
+    }                                                                                  \
     extern "C" void name([[maybe_unused]] const esper_cuda_lanes &lanes)
 #define ESPER_KERNEL_DENSE(name, n_threads, blocks) ESPER_KERNEL(name, n_threads)
 

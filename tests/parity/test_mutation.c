@@ -176,7 +176,8 @@ static esper_status flip_lane(mutant_backend *mutant, const esper_launch *launch
 
     lane.in[mutant->active->index].add = !lane.in[mutant->active->index].add;
     return esper_backend_enqueue(
-        mutant->inner, NULL, &(esper_launch){launch->kind, launch->direction, launch->variant, 1, &lane, launch->part});
+        mutant->inner, NULL,
+        &(esper_launch){launch->kind, launch->direction, launch->variant, 1, &lane, launch->part, launch->place});
 }
 
 /* Runs a launch of one lane and spoils its result. */
@@ -224,7 +225,8 @@ static esper_status enqueue_mutant(esper_backend *be, esper_backend_stream *stre
         (active->kind == TARGET_GRAD) != (launch->direction == ESPER_BACKWARD))
         return esper_backend_enqueue(mutant->inner, NULL, launch);
     for (int l = 0; l < launch->n_lanes; l++) {
-        esper_launch single = {launch->kind, launch->direction, launch->variant, 1, &launch->lanes[l], launch->part};
+        esper_launch single = {launch->kind,      launch->direction, launch->variant, 1,
+                               &launch->lanes[l], launch->part,      launch->place};
 
         ESPER_TRY(mutant->change == CHANGE_FLIP ? flip_lane(mutant, &single) : spoil_lane(mutant, &single));
     }

@@ -86,9 +86,7 @@ static void do_item(void *context, int item, esper_backend_stream *stream)
             esper_backend_wait(all->be, stream) != ESPER_OK)
             all->n_wrong++;
         for (int i = 0; i < N_FLOATS; i++) {
-            float wanted = i < N_FLOATS / 2       ? values[i]
-                           : i < N_FLOATS * 3 / 4 ? values[i - N_FLOATS / 2]
-                                                  : -1.0f;
+            float wanted = i < N_FLOATS / 2 ? values[i] : i < N_FLOATS * 3 / 4 ? values[i - N_FLOATS / 2] : -1.0f;
 
             if (back[i] != wanted)
                 all->n_wrong++;

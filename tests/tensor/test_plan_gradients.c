@@ -445,7 +445,7 @@ static void run_poisoned(small_fleet *fleet, float *poison)
 
     for (int i = 0; (launch = esper_plan_launch(fleet->plan, ESPER_BACKWARD, i)) != NULL; i++) {
         esper_lane lane = poisoned(launch, poison);
-        esper_launch copy = {launch->kind, launch->direction, launch->variant, 1, &lane, launch->part};
+        esper_launch copy = {launch->kind, launch->direction, launch->variant, 1, &lane, launch->part, launch->place};
 
         assert_int_equal(esper_backend_enqueue(fleet->backend, NULL, &copy), ESPER_OK);
     }

@@ -176,8 +176,8 @@ static esper_status enqueue_cuda(esper_backend *be, esper_backend_stream *stream
     return cuda_queue_launch(queue_of(be, stream), launch);
 }
 
-static esper_status enqueue_programs_cuda(esper_backend *be, esper_backend_stream *stream, const esper_program *programs,
-                                          int n_programs)
+static esper_status enqueue_programs_cuda(esper_backend *be, esper_backend_stream *stream,
+                                          const esper_program *programs, int n_programs)
 {
     return cuda_queue_programs(queue_of(be, stream), programs, n_programs);
 }
@@ -187,7 +187,8 @@ static esper_status sync_cuda(esper_backend *be, esper_backend_stream *stream)
     return cuda_queue_wait(queue_of(be, stream));
 }
 
-static esper_status copy_in_cuda(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes)
+static esper_status copy_in_cuda(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                 size_t bytes)
 {
     return cuda_queue_copy_in(queue_of(be, stream), to, from, bytes);
 }

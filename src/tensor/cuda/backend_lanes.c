@@ -84,8 +84,8 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
 {
     const char *profile = getenv("ESPER_CUDA_PROFILE");
 
-    *table = (cuda_lanes_table){
-        .device = device, .stream = stream, .timed = profile != NULL && strcmp(profile, "1") == 0};
+    *table =
+        (cuda_lanes_table){.device = device, .stream = stream, .timed = profile != NULL && strcmp(profile, "1") == 0};
     for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++)
         table->hash = XXH64(image->image.binary, (size_t)((const char *)image->end - (const char *)image->image.binary),
                             table->hash);
@@ -120,7 +120,8 @@ static esper_status put_on_device(cuda_lanes_table *table, const void *from, siz
 }
 
 /* All but where it lies. */
-static esper_status describe(cuda_lanes_table *table, const esper_launch *launch, const esper_lane *lane, cuda_lane *out)
+static esper_status describe(cuda_lanes_table *table, const esper_launch *launch, const esper_lane *lane,
+                             cuda_lane *out)
 {
     const esper_cuda_op *op = esper_cuda_op_of(launch->kind, launch->variant);
     esper_cuda_launch launches[ESPER_CUDA_MAX_LAUNCHES];
@@ -128,7 +129,8 @@ static esper_status describe(cuda_lanes_table *table, const esper_launch *launch
     int n;
 
     if (op == NULL)
-        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend cuda has no kernel for %s", esper_op_info_of(launch->kind)->name);
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend cuda has no kernel for %s",
+                          esper_op_info_of(launch->kind)->name);
     n = backward ? op->backward(lane, launch->part, launches) : op->forward(lane, launch->part, launches);
     assert(n >= 0 && n <= ESPER_CUDA_MAX_LAUNCHES);
     *out = (cuda_lane){.place = launch->place,
@@ -351,8 +353,8 @@ static void print_times(cuda_lanes_table *table)
             fprintf(stderr, "%5.1f %%  %9.1f us a launch of %6.1f lanes  %8" PRId64 " launches  %s\n",
                     100.0 * table->kernels[i].seconds / all,
                     1e6 * table->kernels[i].seconds / (double)table->kernels[i].n_launches,
-                    (double)table->kernels[i].n_lanes / (double)table->kernels[i].n_launches, table->kernels[i].n_launches,
-                    table->kernels[i].name);
+                    (double)table->kernels[i].n_lanes / (double)table->kernels[i].n_launches,
+                    table->kernels[i].n_launches, table->kernels[i].name);
 }
 
 static esper_status call_lanes(cuda_lanes_table *table, const cuda_call *call, const esper_lane *const *lanes)
@@ -514,8 +516,7 @@ static esper_status list_programs(caller *self, const cuda_program *const *progr
         int n_together = 0;
 
         for (int k = 0; k < n; k++)
-            if (next[k] < programs[k]->n_lanes &&
-                (first == NULL || comes_first(&programs[k]->lanes[next[k]], first)))
+            if (next[k] < programs[k]->n_lanes && (first == NULL || comes_first(&programs[k]->lanes[next[k]], first)))
                 first = &programs[k]->lanes[next[k]];
         if (first == NULL)
             return ESPER_OK;

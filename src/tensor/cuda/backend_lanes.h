@@ -90,7 +90,8 @@ typedef struct cuda_lanes_table {
 esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table);
 void         cuda_lanes_close(cuda_lanes_table *table);
 
-esper_status cuda_lanes_program(cuda_lanes_table *table, const esper_program *program, const cuda_program **program_out);
+esper_status cuda_lanes_program(cuda_lanes_table *table, const esper_program *program,
+                                const cuda_program **program_out);
 esper_status cuda_lanes_lane(cuda_lanes_table *table, const esper_launch *launch, const esper_lane *lane,
                              const cuda_lane **lane_out);
 /* `bytes` of a cuda_scan_table; it is compared with those that are there. */

@@ -135,9 +135,10 @@ static bool goes_beside(const bundle *all, const cuda_queue *queue, const cuda_m
     for (int i = 0; i < all->n; i++) {
         const cuda_move *other = &all->moves.move[i];
 
-        if (all->from[i] == queue && (overlap(other->to, other->bytes, move->to, move->bytes) ||
-                                      (move->from != NULL && overlap(other->to, other->bytes, move->from, move->bytes)) ||
-                                      (other->from != NULL && overlap(move->to, move->bytes, other->from, other->bytes))))
+        if (all->from[i] == queue &&
+            (overlap(other->to, other->bytes, move->to, move->bytes) ||
+             (move->from != NULL && overlap(other->to, other->bytes, move->from, move->bytes)) ||
+             (other->from != NULL && overlap(move->to, move->bytes, other->from, other->bytes))))
             return false;
     }
     return true;
@@ -227,9 +228,9 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
             }
             for (int i = 0, last = entry->n; i < last; i++, entry++)
                 self->together[n++] = kind == CUDA_GATHER ? entry->batch
-                                : kind == CUDA_SCAN ? (const void *)entry->scan
-                                : kind == CUDA_LANE ? (const void *)entry->lane
-                                                    : (const void *)entry->program;
+                                      : kind == CUDA_SCAN ? (const void *)entry->scan
+                                      : kind == CUDA_LANE ? (const void *)entry->lane
+                                                          : (const void *)entry->program;
             queue->begin = (int)(entry - queue->entries);
         }
         status = kind == CUDA_GATHER ? cuda_lanes_run_gathers(&self->lanes, self->together, n)
@@ -246,8 +247,9 @@ static esper_status in_context(cuda_backend *self, cuda_queue *queues, bool wait
     esper_status status;
 
     if (self->lost)
-        return ESPER_FAIL(ESPER_E_DEVICE, "the CUDA device was lost before: the last checkpoint on disk is good, resume "
-                                          "from it");
+        return ESPER_FAIL(ESPER_E_DEVICE,
+                          "the CUDA device was lost before: the last checkpoint on disk is good, resume "
+                          "from it");
     ESPER_TRY(esper_cuda_enter(self->device));
     status = hand_on(self, queues);
     handed = esper_clock_seconds();

@@ -29,7 +29,14 @@ typedef struct cuda_stage {
     size_t             bytes, used;
 } cuda_stage;
 
-typedef enum cuda_entry_kind { CUDA_MOVE, CUDA_GATHER, CUDA_SCAN, CUDA_LANE, CUDA_PROGRAM, CUDA_NOTHING } cuda_entry_kind;
+typedef enum cuda_entry_kind {
+    CUDA_MOVE,
+    CUDA_GATHER,
+    CUDA_SCAN,
+    CUDA_LANE,
+    CUDA_PROGRAM,
+    CUDA_NOTHING
+} cuda_entry_kind;
 
 /* Something to do. */
 typedef struct cuda_entry {
