@@ -137,6 +137,10 @@ esper_status esper_engine_join(esper_engine *engine, esper_comm *comm)
     esper_ranks_init(&engine->ranks, comm);
     if (!esper_ranks_are_many(&engine->ranks))
         return ESPER_OK;
+    if (esper_backend_device(engine->backend) != ESPER_GUARD_HOST) /* sums are taken where the memory is the host's */
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "several ranks train on the cpu backend alone as yet: give --backend cpu, or "
+                          "start one process");
     for (int split = 0; split < ESPER_N_SPLITS; split++)
         esper_sampler_share(engine->samplers[split], (uint32_t)engine->ranks.rank, (uint32_t)engine->ranks.size);
     if (n < (uint32_t)engine->ranks.size) /* a rank with nothing of a batch would have no gradients to give */

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=5 sealed=also driver=also */
+/* ctest: timeout=120 cost=5 sealed=also */
 /* A backend that is behind the host: nothing is done before it is waited for. A guarded network then learns of what its scans have
  * found steps later, and still goes the way it would go if it had known at once. Where there is no such backend (the program
  * that is not sealed) both ways are one, and what is counted counts the same. */

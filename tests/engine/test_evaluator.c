@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=25 sealed=also driver=also */
+/* ctest: timeout=120 cost=25 sealed=also */
 /* Validation with variants: each against the same network built and run by itself; what is kept, shared, refused; and what
  * becomes of it when something goes wrong. */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=7 sealed=also driver=also */
+/* ctest: timeout=120 cost=7 sealed=also */
 /* Training under guard, rung by rung: what is skipped, what is gone back to, what follows, when it ends; and whole runs that
  * are hit, tell of it, and can be gone on with. Random faults are in tests/fault. */
 #include <inttypes.h>

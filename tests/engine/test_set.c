@@ -1,4 +1,4 @@
-/* ctest: timeout=240 cost=30 labels=tsan sealed=also driver=also */
+/* ctest: timeout=240 cost=30 labels=tsan sealed=also */
 /* Forks, and sets of networks side by side. */
 #include "engine/set_sequences.h"
 

@@ -63,19 +63,24 @@ ESPER_KERNEL_PLAIN(esper_scan_flags, 256)
  * that is cut out, is black. */
 FUNCTION void gather_image(const esper_gather *gather, const esper_pick *pick, int sample)
 {
-    int height = gather->dim[1], width = gather->dim[2], plane = height * width, n = gather->dim[0] * plane;
-    const unsigned char *image = (const unsigned char *)gather->items + (uint64_t)pick->item * n;
-    float *to = gather->inputs + (uint64_t)sample * n;
+    int height = gather->dim[1], width = gather->dim[2], n_rows = gather->dim[0] * height;
+    const unsigned char *image = (const unsigned char *)gather->items + (uint64_t)pick->item * n_rows * width;
+    float *to = gather->inputs + (uint64_t)sample * n_rows * width;
     int top = pick->cut_y - gather->cutout / 2, left = pick->cut_x - gather->cutout / 2;
     bool flip = pick->flip != 0;
 
-    for (int i = threadIdx.x; i < n; i += CUDA_GATHER_THREADS) {
-        int c = i / plane, y = i % plane / width, x = i % width;
-        int from_y = y + pick->top, from_x = (flip ? width - 1 - x : x) + pick->left;
-        bool outside = from_y < 0 || from_y >= height || from_x < 0 || from_x >= width;
-        bool cut = y >= top && y < top + gather->cutout && x >= left && x < left + gather->cutout;
+    for (int row = (int)threadIdx.x / 32; row < n_rows; row += CUDA_GATHER_THREADS / 32) { /* a warp makes a row */
+        const float *levels = gather->levels + row / height * 256;
+        int y = row % height, from_y = y + pick->top;
+        const unsigned char *from = image + (row - y + from_y) * width;
+        bool black = from_y < 0 || from_y >= height, cuts = y >= top && y < top + gather->cutout;
 
-        to[i] = gather->levels[c * 256 + (outside || cut ? 0 : image[c * plane + from_y * width + from_x])];
+        for (int x = (int)threadIdx.x % 32; x < width; x += 32) {
+            int from_x = (flip ? width - 1 - x : x) + pick->left;
+            bool cut = cuts && x >= left && x < left + gather->cutout;
+
+            to[row * width + x] = levels[black || cut || from_x < 0 || from_x >= width ? 0 : from[from_x]];
+        }
     }
 }
 

@@ -1,0 +1,149 @@
+/* ctest: timeout=120 cost=3 driver=only */
+/* Batches that a device makes of the data set are those that the host makes, bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/status.h"
+#include "engine/samples.h"
+
+enum { BATCH = 19 };
+
+static void check_good(esper_status status)
+{
+    if (status != ESPER_OK)
+        fail_msg("%s: %s", esper_status_name(status), esper_last_error());
+}
+
+/* Every batch of two epochs, made here and there. */
+static void compare(const esper_dataset_desc *desc, esper_split split, bool training, esper_augment augment)
+{
+    const esper_dataset_info *info;
+    esper_sampler_desc order = {
+        .split = split, .batch_size = BATCH, .training = training, .seed = 5, .augment = augment};
+    esper_dataset *set;
+    esper_backend *be;
+    esper_sampler *sampler;
+    esper_samples samples;
+    size_t n_in, n_out;
+    float *wanted, *given;
+    int32_t *targets, *given_targets;
+    esper_pick picks[BATCH];
+    uint32_t ids[BATCH], given_ids[BATCH];
+    void *inputs, *labels;
+
+    check_good(esper_dataset_open(desc, &set));
+    order.set = set;
+    info = esper_dataset_info_get(set);
+    check_good(esper_backend_open("cuda", NULL, &be));
+    check_good(esper_sampler_open(&order, &sampler));
+    check_good(esper_samples_init(&samples, be, set));
+    assert_non_null(samples.backend);
+    n_in = info->kind == ESPER_DATASET_IMAGES    ? (size_t)(info->channels * info->height * info->width)
+           : info->kind == ESPER_DATASET_VECTORS ? (size_t)info->features
+                                                 : (size_t)info->context;
+    n_out = info->kind == ESPER_DATASET_TOKENS ? n_in : 1;
+    wanted = malloc(BATCH * n_in * sizeof(float));
+    given = malloc(BATCH * n_in * sizeof(float));
+    targets = malloc(BATCH * n_out * sizeof(int32_t));
+    given_targets = malloc(BATCH * n_out * sizeof(int32_t));
+    check_good(esper_backend_alloc(be, BATCH * n_in * sizeof(float), &inputs));
+    check_good(esper_backend_alloc(be, BATCH * n_out * sizeof(int32_t), &labels));
+    for (uint32_t epoch = 0; epoch < 2; epoch++) {
+        esper_sampler_redraw(sampler, epoch, 0);
+        for (uint32_t b = 0; b < esper_sampler_batches(sampler); b++) {
+            uint32_t n = esper_sampler_batch_count(sampler, b);
+            esper_batch dest = {.targets = targets, .ids = ids};
+            esper_gather gather = samples.of_split[split];
+
+            *(info->kind == ESPER_DATASET_IMAGES    ? (void **)&dest.images
+              : info->kind == ESPER_DATASET_VECTORS ? (void **)&dest.features
+                                                    : (void **)&dest.tokens) = wanted;
+            esper_batch_fill(sampler, b, NULL, &dest);
+            esper_batch_pick(sampler, b, picks, given_ids);
+            gather.n = (int32_t)n;
+            gather.cutout = esper_batch_cutout(sampler);
+            gather.inputs = inputs;
+            gather.targets = labels;
+            check_good(esper_backend_gather(be, NULL, &gather, picks));
+            memset(picks, 0xff, sizeof(picks)); /* the caller may do so at once */
+            check_good(esper_backend_read(be, given, inputs, n * n_in * sizeof(float)));
+            check_good(esper_backend_read(be, given_targets, labels, n * n_out * sizeof(int32_t)));
+            assert_memory_equal(given, wanted, n * n_in * sizeof(float));
+            assert_memory_equal(given_targets, targets, n * n_out * sizeof(int32_t));
+            assert_memory_equal(given_ids, ids, n * sizeof(*ids));
+        }
+    }
+    esper_backend_release(be, inputs);
+    esper_backend_release(be, labels);
+    free(wanted);
+    free(given);
+    free(targets);
+    free(given_targets);
+    esper_samples_fini(&samples);
+    esper_sampler_close(sampler);
+    esper_backend_close(be);
+    esper_dataset_close(set);
+}
+
+static esper_dataset_desc images(int channels, int height, int width)
+{
+    esper_dataset_desc desc = esper_dataset_desc_default(ESPER_SOURCE_SYNTH_IMAGES);
+
+    desc.channels = channels;
+    desc.height = height;
+    desc.width = width;
+    desc.n_train = 61;
+    desc.n_test = 23;
+    return desc;
+}
+
+static void test_images_as_they_are(void **state)
+{
+    esper_dataset_desc odd = images(2, 5, 13), wide = images(3, 32, 40);
+
+    (void)state;
+    compare(&odd, ESPER_SPLIT_TRAIN, false, (esper_augment){0});
+    compare(&odd, ESPER_SPLIT_TEST, false, (esper_augment){0});
+    compare(&wide, ESPER_SPLIT_VALID, false, (esper_augment){0});
+}
+
+static void test_augmented_images(void **state)
+{
+    esper_dataset_desc odd = images(2, 5, 13), wide = images(1, 33, 9);
+
+    (void)state;
+    compare(&odd, ESPER_SPLIT_TRAIN, true, (esper_augment){.crop = 2, .flip = true, .cutout = 3});
+    compare(&odd, ESPER_SPLIT_TRAIN, true, (esper_augment){.crop = 20}); /* windows that miss the image */
+    compare(&wide, ESPER_SPLIT_TRAIN, true, (esper_augment){.flip = true, .cutout = 40});
+}
+
+static void test_rows_and_tokens(void **state)
+{
+    esper_dataset_desc rows = esper_dataset_desc_default(ESPER_SOURCE_SYNTH_TABLE),
+                       tokens = esper_dataset_desc_default(ESPER_SOURCE_SYNTH_TOKENS);
+
+    (void)state;
+    rows.n_train = tokens.n_train = 70;
+    tokens.context = 11;
+    compare(&rows, ESPER_SPLIT_TRAIN, true, (esper_augment){0});
+    compare(&rows, ESPER_SPLIT_TEST, false, (esper_augment){0});
+    compare(&tokens, ESPER_SPLIT_TRAIN, true, (esper_augment){0});
+    compare(&tokens, ESPER_SPLIT_VALID, false, (esper_augment){0});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_images_as_they_are),
+        cmocka_unit_test(test_augmented_images),
+        cmocka_unit_test(test_rows_and_tokens),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
