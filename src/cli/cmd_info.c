@@ -11,10 +11,12 @@
 #include "cli/info_data.h"
 #include "cli/info_plan.h"
 #include "cli/own_data.h"
+#include "device/device_cuda.h"
 #include "dist/comm.h"
 #include "nn/blueprint.h"
 #include "policy/features.h"
 #include "policy/reward.h"
+#include "tensor/cuda/images.h"
 #include "tensor/kernel.h"
 #include "run/learn.h"
 #include "run/settings.h"
@@ -50,6 +52,25 @@ typedef struct question {
     esper_config_job    job;   /* whose settings: those of `esper train`; with --grow or --learn of these */
 } question;
 
+/* The device that the cuda backend would take, or why there is none. */
+static void print_cuda_device(void)
+{
+    char free_text[ESPER_TEXT_CHARS];
+    uint64_t free_bytes = 0;
+    esper_device *device;
+
+    if (esper_device_open("cuda", 0, &device) != ESPER_OK) {
+        esper_terminal_print(stdout, "  device of the cuda backend here: none (%s)\n", esper_last_error());
+        return;
+    }
+    if (esper_device_memory_free(device, &free_bytes) != ESPER_OK)
+        free_bytes = 0;
+    esper_terminal_print(stdout, "  device of the cuda backend here: %s (sm_%d), %s free%s\n", esper_cuda_device_title(device),
+                         esper_cuda_capability(device), esper_text_bytes((double)free_bytes, free_text),
+                         esper_tensor_images[0].image.name == NULL ? "; but this build has no kernels for it" : "");
+    esper_device_close(device);
+}
+
 static esper_status info_backends(const question *asked)
 {
     const esper_kernel_set *kernels = esper_kernels_choose();
@@ -60,6 +81,7 @@ static esper_status info_backends(const question *asked)
     for (int i = 0; esper_backend_list()[i] != NULL; i++)
         esper_terminal_print(stdout, "  %-6s  %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
     printf("  kernels of the cpu backend here: %s\n", kernels != NULL ? kernels->name : "none (see ESPER_KERNELS)");
+    print_cuda_device();
     print_communicators();
     return ESPER_OK;
 }
