@@ -166,7 +166,7 @@ static void wrong_kinds_are_refused(void **state)
         {"flip", "TRUE", "expected true or false"},
         {"optimizer", "adam", "expected sgd or adamw; did you mean 'adamw'?"},
         {"optimizer", "", "expected sgd or adamw"},
-        {"backend", "gpu", "expected auto, cpu, ref or null"},
+        {"backend", "gpu", "expected auto, cpu, cuda, ref or null"},
         {"run_dir", "a\nb", "a?b"},
         {"run_dir", " a", "blanks at the ends"},
         {"run_dir", "a ", "blanks at the ends"},

@@ -50,7 +50,7 @@ refused 2 "--lr nan|a number" train synth --lr nan
 refused 2 "--lr inf|a number" train synth --lr inf
 refused 2 "--seed -1|whole number" train synth --seed=-1
 refused 2 "--optimizer adam|did you mean 'adamw'" train synth --optimizer adam
-refused 2 "--backend cuda|cpu" train synth --backend cuda
+refused 2 "--backend gpu|cuda" train synth --backend gpu
 refused 2 "--flip maybe|true or false" train synth --flip=maybe
 refused 2 "--momentum 1|out of range|below 1" train synth --momentum 1
 refused 2 "--valid-fraction 0.9|out of range" train synth --valid-fraction 0.9

@@ -21,7 +21,8 @@ static void test_hosts_match(void **state)
         skip();
     status = parity_check_backend(wanted, GOLDEN_HOST, &n_mismatches);
     if (status == ESPER_E_UNSUPPORTED) {
-        printf("%s/%s: skipped, this processor cannot run it\n", wanted->name, wanted->kernels);
+        printf("%s/%s: skipped, this machine cannot run it\n", wanted->name,
+               wanted->kernels != NULL ? wanted->kernels : "all");
         skip();
     }
     if (status != ESPER_OK)
@@ -51,6 +52,7 @@ int main(void)
         {"hosts_match_cpu/portable", test_hosts_match, NULL, NULL, (void *)(uintptr_t)&parity_backends[1]},
         {"hosts_match_cpu/avx2", test_hosts_match, NULL, NULL, (void *)(uintptr_t)&parity_backends[2]},
         {"hosts_match_cpu/avx512", test_hosts_match, NULL, NULL, (void *)(uintptr_t)&parity_backends[3]},
+        {"hosts_match_cuda", test_hosts_match, NULL, NULL, (void *)(uintptr_t)&parity_backends[4]},
     };
 
     golden_say(GOLDEN_HOST);

@@ -161,7 +161,7 @@ class TestWords(Case):
             kind = getattr(esper, name)
             if isinstance(kind, type) and issubclass(kind, Exception):
                 self.assertEqual((kind.__module__, kind.__qualname__), ("esper", name))
-                self.assertTrue(issubclass(kind, esper.GuardError))
+                self.assertTrue(issubclass(kind, (esper.GuardError, esper.GrowEnvError)))
         self.assertIs(type(pickle.loads(pickle.dumps(esper.BadState("bad")))), esper.BadState)
 
     def test_repr(self):

@@ -14,7 +14,8 @@ enum { MAX_SAMPLES = 64 };
 
 const parity_backend parity_backends[] = {
     {"ref", NULL}, /* one set of kernels */
-    {"cpu", "portable"}, {"cpu", "avx2"}, {"cpu", "avx512"}, {NULL, NULL},
+    {"cpu", "portable"}, {"cpu", "avx2"}, {"cpu", "avx512"}, {"cuda", NULL}, /* where there is a device */
+    {NULL, NULL},
 };
 
 esper_status parity_backend_open(const parity_backend *wanted, esper_pool *pool, esper_backend **be_out)
