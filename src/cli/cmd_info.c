@@ -65,8 +65,9 @@ static void print_cuda_device(void)
     }
     if (esper_device_memory_free(device, &free_bytes) != ESPER_OK)
         free_bytes = 0;
-    esper_terminal_print(stdout, "  device of the cuda backend here: %s (sm_%d), %s free%s\n", esper_cuda_device_title(device),
-                         esper_cuda_capability(device), esper_text_bytes((double)free_bytes, free_text),
+    esper_terminal_print(stdout, "  device of the cuda backend here: %s (sm_%d), %s free%s\n",
+                         esper_cuda_device_title(device), esper_cuda_capability(device),
+                         esper_text_bytes((double)free_bytes, free_text),
                          esper_tensor_images[0].image.name == NULL ? "; but this build has no kernels for it" : "");
     esper_device_close(device);
 }

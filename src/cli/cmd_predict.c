@@ -26,7 +26,7 @@
 /* Settings that may differ from those the network was trained with; the seed draws samples of text. */
 static const char *const keys[] = {"threads", "backend", "data", "cache", "seed", NULL};
 
-enum { MOST_TOP = 20, MOST_TOKENS = 1 << 20, BATCH = 32, MAX_TEXT_BYTES = 1 << 30, LINE_CHARS = 8 * ESPER_PATH_CHARS };
+enum { MOST_TOP = 20, MOST_TOKENS = 1 << 20, BATCH = 32, MAX_TEXT_BYTES = 1 << 30 };
 
 enum { SPLIT, TOP, JSON, SAMPLE, PROMPT, TEMPERATURE };
 
@@ -82,7 +82,7 @@ static void write_choice(esper_json *json, const esper_dataset *data, const espe
 static esper_status print_json(const pipeline *self, const origin *from, const esper_choice *choices, int n)
 {
     const esper_dataset *data = self->network->engine->data;
-    size_t room = LINE_CHARS + 64;
+    size_t room = 320 + (from->path != NULL ? 6 * strlen(from->path) : 0);
     char *text;
     esper_json json;
 
@@ -224,6 +224,9 @@ static esper_status answer_path(pipeline *self, const char *path, bool named)
     esper_status status = ESPER_OK;
     int n;
 
+    if (!named && lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && /* a folder's may lead back to it, or nowhere */
+        (stat(path, &info) != 0 ? !esper_inputs_is_image(path) : S_ISDIR(info.st_mode)))
+        return ESPER_OK;
     if (stat(path, &info) != 0)
         return esper_file_fail("cannot be read", path);
     if (!S_ISDIR(info.st_mode))
@@ -328,7 +331,8 @@ static esper_status foretell_file(const request *asked, esper_network *network, 
     esper_foretold found = {0};
     int32_t *tokens = NULL;
     uint64_t n = 0;
-    char count[ESPER_TEXT_CHARS], line[LINE_CHARS];
+    char count[ESPER_TEXT_CHARS], *line;
+    size_t room = 6 * strlen(path) + 320;
     double loss;
     esper_json json;
     esper_status status;
@@ -346,14 +350,19 @@ static esper_status foretell_file(const request *asked, esper_network *network, 
                              esper_text_count((int64_t)found.n_tokens, count));
         return ESPER_OK;
     }
-    esper_json_init(&json, line, sizeof(line));
+    line = esper_mem_alloc(room);
+    if (line == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s", path);
+    esper_json_init(&json, line, room);
     esper_json_object_begin(&json);
     esper_json_key(&json, "file"), esper_json_text(&json, path);
     esper_json_key(&json, "tokens"), esper_json_int(&json, (int64_t)found.n_tokens);
     esper_json_key(&json, "loss"), esper_json_real(&json, loss);
     esper_json_key(&json, "perplexity"), esper_json_real(&json, exp(loss));
     esper_json_object_end(&json);
+    assert(!json.overflow);
     printf("%s\n", line);
+    esper_mem_free(line);
     return ESPER_OK;
 }
 
@@ -423,11 +432,12 @@ static esper_status sample_text(const request *asked, esper_network *network)
     const char *prompt = asked->prompt != NULL && asked->prompt[0] != '\0' ? asked->prompt : "\n";
     int n_prompt = is_bytes(network) ? (int)strlen(prompt) : 1;
     int32_t *tokens = esper_mem_alloc(((size_t)asked->n_tokens + (size_t)n_prompt) * sizeof(*tokens));
-    int32_t *out = tokens + n_prompt;
+    int32_t *out;
     esper_status status = ESPER_OK;
 
     if (tokens == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%d tokens", asked->n_tokens);
+    out = tokens + n_prompt;
     if (!is_bytes(network) && asked->prompt != NULL)
         status = ESPER_FAIL(ESPER_E_CONFIG, "--prompt is for networks that were trained on text, not on tokens");
     for (int i = 0; is_bytes(network) && i < n_prompt; i++)

@@ -604,8 +604,17 @@ static esper_status find_unlabelled(bundle *self, const esper_safetensors_tensor
         const char *slash = strrchr(self->path, '/'), *file = slash != NULL ? slash + 1 : self->path;
         char name[256];
 
+        size_t n_bytes;
+
         snprintf(name, sizeof(name), "%.*s", (int)strlen(file) - 4, file);
-        return find_beside(self, name, x_out);
+        self->beside[0].name = esper_mem_strdup(name);
+        if (self->beside[0].name == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "%s", self->path);
+        self->n_beside = 1; /* the file that was given, however its ending is written */
+        ESPER_TRY(esper_file_read(self->path, SIZE_MAX / 2, &self->beside[0].bytes, &n_bytes));
+        ESPER_TRY(esper_npy_read(self->beside[0].name, self->beside[0].bytes, n_bytes, &self->beside[0].array));
+        *x_out = &self->beside[0].array;
+        return ESPER_OK;
     }
     for (int s = ESPER_N_STORES - 1; s >= 0 && *x_out == NULL; s--) /* those of a test first */
         for (int i = 0; i < N_NAMES && names[s][i][0] != NULL && *x_out == NULL; i++)
@@ -626,7 +635,7 @@ static esper_status take_unlabelled(bundle *self, esper_dataset_kind kind, const
 {
     samples s = {0};
     layout l;
-    uint64_t n_missing;
+    uint64_t n_missing = 0;
     char text[96];
 
     ESPER_TRY(find_unlabelled(self, &s.x));
@@ -646,7 +655,8 @@ static esper_status take_unlabelled(bundle *self, esper_dataset_kind kind, const
         return fill_rows(self, &s, store->rows, &n_missing);
     }
     ESPER_TRY(find_layout(self, s.x, &l));
-    if (l.channels != plan->channels && ((l.channels != 1 && l.channels != 3) || plan->channels > 3))
+    if (l.channels != plan->channels &&
+        ((l.channels != 1 && l.channels != 3) || (plan->channels != 1 && plan->channels != 3)))
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: %s is %s, and the network takes images of %d channels", self->path,
                           s.x->name, text, plan->channels);
     store->images =

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "data/arrays.h"
 #include "data/csv.h"
 #include "data/picture.h"
@@ -175,21 +176,54 @@ static esper_status find_encodings(table *self)
     return ESPER_OK;
 }
 
+/* Whether a text of a file is what the set keeps of it: what commands terminals is shown as so many '?' there (esper_utf8_show). */
+static bool is_shown_as(const char *shown, const char *from, size_t n)
+{
+    if (strlen(shown) != n)
+        return false;
+    for (size_t i = 0, length; i < n; i += length) {
+        length = esper_utf8_length((const uint8_t *)from + i, n - i);
+        length = length > 0 ? length : 1;
+        if (esper_utf8_is_control((const uint8_t *)from + i, length) ? strspn(shown + i, "?") < length
+                                                                     : memcmp(shown + i, from + i, length) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Where the first line names columns, one without a name is called by its number, as data/csv.c does it. */
+static void match_unnamed(table *self)
+{
+    char number[32];
+
+    for (int i = 0; i < self->n_first; i++) {
+        snprintf(number, sizeof(number), "column %d", i + 1);
+        for (int c = 0; self->first[i][0] == '\0' && c < self->n_columns; c++)
+            if (!self->columns[c].found && strcmp(self->columns[c].name, number) == 0) {
+                self->which[i] = c;
+                self->columns[c].found = true;
+            }
+    }
+}
+
 /* Columns by their names, where the first line has those of all that are read; else by their places, with the target or without. */
 static esper_status match_columns(table *self, bool *has_header_out)
 {
     char missing[LISTED_CHARS] = "";
     int n_wanted = 0, n_found = 0, n_named = 0;
+    bool passed = false; /* the target: there is one, whatever a file says */
 
     for (int i = 0; i < self->n_first; i++) {
         self->which[i] = -1;
         for (int c = 0; c < self->n_columns; c++)
-            if (strcmp(self->columns[c].name, self->first[i]) == 0) {
+            if (is_shown_as(self->columns[c].name, self->first[i], strlen(self->first[i]))) {
                 self->which[i] = c;
                 self->columns[c].found = true;
                 n_named++;
             }
     }
+    if (n_named > 0)
+        match_unnamed(self);
     for (int c = 0; c < self->n_columns; c++) {
         const encoding *column = &self->columns[c];
 
@@ -210,8 +244,10 @@ static esper_status match_columns(table *self, bool *has_header_out)
     if (self->n_columns == 0 && self->n_first == self->features)
         return ESPER_OK; /* arrays have no columns: a number for each */
     for (int i = 0, c = 0; i < self->n_first; i++, c++) {
-        if (self->n_first == self->n_columns - 1 && c < self->n_columns && self->columns[c].is_target)
+        if (!passed && self->n_first == self->n_columns - 1 && self->columns[c].is_target) {
+            passed = true;
             c++;
+        }
         self->which[i] = c;
     }
     if (self->n_first == self->n_columns || self->n_first == self->n_columns - 1)
@@ -262,7 +298,7 @@ static void take_word(table *self, const esper_csv_cell *cell, const encoding *c
     for (int w = 0; w < column->n_words; w++) {
         const char *feature = esper_dataset_feature(self->set, (uint32_t)(column->at + w), &mean, &std);
 
-        if (strlen(feature) == before + n && memcmp(feature + before, cell->from, n) == 0) {
+        if (strlen(feature) >= before && is_shown_as(feature + before, cell->from, n)) {
             row[column->at + w] = 1.0f;
             return;
         }

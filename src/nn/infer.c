@@ -419,6 +419,27 @@ static void drop_weights(esper_infer *infer)
     }
 }
 
+/* Finite numbers need not stay so: a variance below 0, factors that are folded into large weights. */
+static esper_status check_finite(const esper_infer *infer)
+{
+    for (int o = 0; o < infer->n_ops; o++) {
+        const esper_infer_op *op = &infer->ops[o];
+        const int tables[2] = {op->w, op->b};
+
+        if (!isfinite(op->weight))
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s: its weight is %g: a network that is not finite is not exported",
+                              esper_infer_name(op->kind), (double)op->weight);
+        for (int k = 0; k < 2; k++)
+            for (int64_t i = 0; tables[k] != ESPER_INFER_NONE && i < infer->weights[tables[k]].count; i++)
+                if (!isfinite(infer->weights[tables[k]].values[i]))
+                    return ESPER_FAIL(ESPER_E_FORMAT,
+                                      "%s: element %lld is %g once norms are folded into it: a network that is not "
+                                      "finite is not exported",
+                                      op->name, (long long)i, (double)infer->weights[tables[k]].values[i]);
+    }
+    return ESPER_OK;
+}
+
 /* A table that an embedding and another operation read, the head, is kept once. */
 static void share_weights(esper_infer *infer)
 {
@@ -456,6 +477,8 @@ esper_status esper_infer_init(esper_infer *infer, const esper_infer_desc *desc)
                  : ESPER_FAIL(ESPER_E_NOMEM, "a program of %d operations", net->n_ops);
     if (status == ESPER_OK)
         status = shorten(&made);
+    if (status == ESPER_OK)
+        status = check_finite(&made);
     if (status == ESPER_OK) {
         share_weights(&made);
         drop_weights(&made);

@@ -95,9 +95,9 @@ esper_status esper_grow_env_reset(esper_grow_env *env, const uint8_t *which, con
     for (uint32_t i = 0; i < env->shape.n_envs; i++) {
         env->which[i] = which == NULL || which[i] != 0;
         all &= env->which[i];
-        if (seeds != NULL && env->which[i]) {
-            env->members[i].seed = seeds[i];
-            env->members[i].has_seed = true;
+        if (env->which[i]) { /* one of a reset that failed, or was stopped, is not kept */
+            env->members[i].has_seed = seeds != NULL;
+            env->members[i].seed = seeds != NULL ? seeds[i] : env->members[i].seed;
         }
     }
     if (!all && !env->begun) {

@@ -216,13 +216,12 @@ static esper_status go_on(esper_network *network, int32_t *window, int n, double
 
     esper_rng_init(&rng, &key);
     for (int i = 0; i < n_out; i++) {
-        if (n == T) { /* only what the network can see at once counts */
+        if (i > 0 && n == T) { /* only what the network can see at once counts */
             memmove(window, window + 1, (size_t)(T - 1) * sizeof(*window));
             n--;
         }
         if (i > 0)
-            window[n] = tokens_out[i - 1];
-        n += i > 0;
+            window[n++] = tokens_out[i - 1];
         ESPER_TRY(esper_predict_logits(network, window, 1, logits));
         tokens_out[i] = draw(logits + (int64_t)(n - 1) * vocab, vocab, temperature, probabilities, scaled, &rng);
     }

@@ -300,6 +300,7 @@ class GrowEnv:
         if not self._inside.acquire(blocking=False):
             raise GrowEnvError("another thread is using the environment")
         try:
+            self._check_open()  # another thread may have closed it since
             status, said = _heard(lambda: function(self._env, *given, c.byref(shown)), self._library,
                                   lambda: self._library.grow_env_stop(self._env))
         except BaseException:  # interrupted: environments are at different places, and have to be reset

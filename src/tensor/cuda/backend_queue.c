@@ -317,6 +317,7 @@ esper_status cuda_queue_copy_in(cuda_queue *queue, void *to, const void *from, s
 
 esper_status cuda_queue_copy_out(cuda_queue *queue, void *to, const void *from, size_t bytes)
 {
+    esper_status status;
     void *room;
 
     if (queue->n_deliveries == queue->room_deliveries) {
@@ -330,7 +331,10 @@ esper_status cuda_queue_copy_out(cuda_queue *queue, void *to, const void *from, 
     }
     ESPER_TRY(take_stage(queue, bytes, &room));
     queue->deliveries[queue->n_deliveries++] = (cuda_delivery){.to = to, .from = room, .bytes = bytes};
-    return push_move(queue, &(cuda_move){.to = room, .from = from, .bytes = bytes});
+    status = push_move(queue, &(cuda_move){.to = room, .from = from, .bytes = bytes});
+    if (status != ESPER_OK && queue->n_deliveries > 0) /* the caller's memory may be gone before the next wait */
+        queue->n_deliveries--;
+    return status;
 }
 
 esper_status cuda_queue_copy(cuda_queue *queue, void *to, const void *from, size_t bytes)
@@ -348,9 +352,17 @@ esper_status cuda_queue_fill(cuda_queue *queue, void *to, float value, size_t co
     return push_move(queue, &move);
 }
 
+/* Of entries that are launched together all are queued, or none: the first one says how many there are. */
+static esper_status unqueue(cuda_queue *queue, int end, esper_status status)
+{
+    queue->end = end;
+    return status;
+}
+
 esper_status cuda_queue_launch(cuda_queue *queue, const esper_launch *launch)
 {
     cuda_backend *self = backend_of(queue);
+    int end = queue->end;
 
     for (int i = 0; i < launch->n_lanes; i++) {
         cuda_entry entry = {.kind = CUDA_LANE, .n = i == 0 ? launch->n_lanes : 1, .op = (int)launch->kind};
@@ -359,8 +371,10 @@ esper_status cuda_queue_launch(cuda_queue *queue, const esper_launch *launch)
         pthread_mutex_lock(&self->lock);
         status = cuda_lanes_lane(&self->lanes, launch, &launch->lanes[i], &entry.lane);
         pthread_mutex_unlock(&self->lock);
-        ESPER_TRY(status);
-        ESPER_TRY(push(queue, &entry));
+        if (status == ESPER_OK)
+            status = push(queue, &entry);
+        if (status != ESPER_OK)
+            return unqueue(queue, end, status);
     }
     return pushed(queue);
 }
@@ -369,6 +383,7 @@ esper_status cuda_queue_launch(cuda_queue *queue, const esper_launch *launch)
 esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *programs, int n_programs)
 {
     cuda_backend *self = backend_of(queue);
+    int end = queue->end;
 
     for (int k = 0; k < n_programs; k++) {
         cuda_entry entry = {.kind = CUDA_PROGRAM, .n = k == 0 ? n_programs : 1};
@@ -382,8 +397,10 @@ esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *program
         pthread_mutex_lock(&self->lock);
         status = cuda_lanes_program(&self->lanes, &programs[k], &entry.program);
         pthread_mutex_unlock(&self->lock);
-        ESPER_TRY(status);
-        ESPER_TRY(push(queue, &entry));
+        if (status == ESPER_OK)
+            status = push(queue, &entry);
+        if (status != ESPER_OK)
+            return unqueue(queue, end, status);
     }
     return pushed(queue);
 }

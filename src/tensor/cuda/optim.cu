@@ -4,7 +4,7 @@
 #include "tensor/cuda/elements.cuh"
 #include "tensor/cuda/sums.cuh"
 
-static_assert(ELEMENTS_EACH == ESPER_FLAT_CHUNK, "a block has a chunk");
+static_assert((int)ELEMENTS_EACH == (int)ESPER_FLAT_CHUNK, "a block has a chunk");
 
 /* Whether the step is not to be taken. */
 FUNCTION bool is_skipped(const esper_lane *lane)
