@@ -1,5 +1,6 @@
 /* ctest: timeout=120 cost=3 driver=only */
-/* What the cuda backend does with copies, fills and launches: of all sizes, in order, from many threads, and where the driver refuses. */
+/* What the cuda backend does with copies, fills and launches: of all sizes, in order, from many threads, and where the driver
+ * refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -173,8 +174,8 @@ static void queue_norms(void *context, int item, esper_backend_stream *stream)
                                       .count = N_GRADS,
                                       .dim = {N_GRADS, 1, 1, 1},
                                       .rank = 1};
-        lanes[i].out[0].data = self->found + i;
-        lanes[i].out[1].data = self->sums + i;
+        lanes[i].out[0] = (esper_view){.data = self->found + i, .count = 1, .dim = {1, 1, 1, 1}, .rank = 1};
+        lanes[i].out[1] = (esper_view){.data = self->sums + i, .count = 1, .dim = {1, 1, 1, 1}, .rank = 1};
     }
     cuda_driver_fail_at(self->nth);
     self->queued = esper_backend_enqueue(self->be, stream, &launch);
@@ -217,6 +218,7 @@ static void run_norms(norms *self)
 /* Of a launch whose lanes cannot all be taken up none is queued: what comes after it is done as if it had not been. */
 static void test_a_launch_is_queued_whole_or_not_at_all(void **state)
 {
+    const char *gpu = getenv("ESPER_TEST_GPU");
     norms all = {.queued = ESPER_E_NOMEM};
     uint64_t nth = 0;
 
@@ -231,7 +233,8 @@ static void test_a_launch_is_queued_whole_or_not_at_all(void **state)
             assert_true(all.back[i] == (all.queued == ESPER_OK ? 10.0 * (i + 1) : 0.0));
     }
     assert_ok(all.queued);
-    assert_true(nth > 2 * N_LANES); /* calls of every lane have failed */
+    if (gpu == NULL || strcmp(gpu, "1") != 0) /* the machine's own driver fails at nothing */
+        assert_true(nth > 2 * N_LANES);       /* calls of every lane have failed */
 }
 
 int main(void)
