@@ -94,6 +94,14 @@ expect_code 2
 esper export table --torch exported # nor for this
 expect_code 0
 
+# 2040 characters that JSON writes with six each
+deep=$(printf '%255s/' '' '' '' '' '' '' '' '' | tr ' ' '\001')
+mkdir -p "$deep"
+cp gone.csv "${deep}gone.csv"
+esper predict table "${deep}gone.csv" --json
+expect_code 0
+expect_equal "files of whole lines" "$(field file <out.txt | sort -u)" "${deep}gone.csv"
+
 # ---- the same numbers out of arrays are the same samples
 python3 -c 'import numpy' 2>/dev/null && {
     python3 - <<'EOP'
@@ -108,11 +116,37 @@ EOP
     esper train rows.npz --threads 1 --epochs 3 --run-dir rows
     expect_code 0
     mv rows.npz moved.npz
-    for file in moved.npz alone.npy test_only.npz; do
+    mkdir large beside
+    cp alone.npy large/X.NPY
+    cp alone.npy beside/X.NPY
+    python3 -c 'import numpy as np; [np.save(f"beside/{name}.npy", np.zeros((3, 4), np.float32)) for name in "xX"]'
+    for file in moved.npz alone.npy test_only.npz large/X.NPY beside/X.NPY; do
         esper predict rows $file --json
         expect_code 0
         field probability <out.txt >$file.txt
         expect_equal "answers to $file" "$(cksum <$file.txt)" "$(cksum <moved.npz.txt)"
+    done
+
+    # images of two channels are nobody's grey or colours
+    python3 - <<'EOP'
+import numpy as np
+rng = np.random.default_rng(4)
+y = np.arange(60) % 2
+two = rng.integers(0, 90, size=(60, 2, 8, 8)) + 150 * y[:, None, None, None]
+np.savez("two.npz", X=two.astype(np.uint8), y=y)
+np.savez("one.npz", X=two[:, :1].astype(np.uint8))
+np.savez("three.npz", X=np.repeat(two[:, :1], 3, axis=1).astype(np.uint8))
+EOP
+    esper train two.npz "${small[@]}" --run-dir two
+    expect_code 0
+    esper predict two two.npz --json
+    expect_code 0
+    expect_equal "answers to two channels" "$(wc -l <out.txt)" 60
+    for file in one.npz three.npz; do
+        esper predict two $file --json
+        expect_code 1
+        expect_words err "the network takes images of 2 channels"
+        expect_equal "answers to $file" "$out" ""
     done
 }
 
@@ -152,6 +186,17 @@ EOP
     expect_equal "answer to one of them" "$(field probability <<<"$out")" "$(field probability <<<"$first")"
     esper predict images/last.safetensors away
     expect_code 0
+    ln -s . away/round # links in a folder are not followed to folders, and may lead nowhere
+    ln -s nowhere away/lost
+    ln -s "\"down\"; rm -rf/0 \$(touch x).png" away/again.png
+    esper predict images away --json
+    expect_code 0
+    expect_equal "answers to a folder of links" "$(wc -l <out.txt)" 121
+    ln -s nowhere away/lost.png
+    esper predict images away
+    expect_code 1
+    expect_words err "away/lost.png"
+    rm away/round away/lost away/lost.png away/again.png
     esper predict images gone.csv
     expect_code 2
     expect_words err "takes images"
@@ -198,6 +243,18 @@ expect_code 0
 if printf '%s' "$out" | LC_ALL=C grep -q "$(printf '\033')"; then
     bad "a sample commands the terminal"
 fi
+cp novel.txt "${deep}novel.txt"
+esper predict text "${deep}novel.txt" --json
+expect_code 0
+expect_equal "the file of a whole line" "$(field file <out.txt)" "${deep}novel.txt"
+printf 'ab%.0s' {1..3000} >turns.txt
+esper train turns.txt "${small_text[@]}" --context 1 --epochs 30 --lr 0.01 --run-dir turns
+expect_code 0
+for prompt in a ba; do # the network sees one byte at a time
+    esper predict turns --sample 9 --prompt $prompt --temperature 0
+    expect_code 0
+    expect_equal "what follows $prompt" "$out" "${prompt}babababab"
+done
 esper predict text --split test
 expect_code 2
 esper predict text

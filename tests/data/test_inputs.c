@@ -67,6 +67,7 @@ static esper_dataset *recall(const esper_dataset *set, const char *classes)
     return again;
 }
 
+/* All rows of the file are those of the set. */
 static void expect_rows(const esper_dataset *set, const esper_inputs *inputs)
 {
     size_t n_features = (size_t)esper_dataset_info_get(set)->features;
@@ -126,6 +127,86 @@ static void test_rows_that_do_not_fit(void **state)
     esper_dataset_close(set);
 }
 
+/* A table of 121 rows, whose names and words may hold anything: they stand in quotes. */
+static void write_named(const char *number, const char *category, const char *word)
+{
+    FILE *file = fopen("table.csv", "w");
+
+    assert_non_null(file);
+    fprintf(file, "\"%s\",\"%s\",kind\n", number, category);
+    for (int i = 0; i < 121; i++)
+        fprintf(file, "%d.5,\"%s\",%s\n", i * 7 % 50, i % 3 == 0 ? word : "Rome", i % 5 < 2 ? "in" : "out");
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Of such a table, and without a remark: no word of it is new. */
+static void check_named(const char *number, const char *category, const char *word)
+{
+    esper_inputs inputs = {0};
+    esper_dataset *set, *again;
+
+    write_named(number, category, word);
+    set = open_table();
+    again = recall(set, "[\"in\", \"out\"]");
+    check_good(esper_inputs_read(again, "table.csv", &inputs));
+    expect_rows(set, &inputs);
+    assert_string_equal(inputs.remark, "");
+    esper_inputs_fini(&inputs);
+    esper_dataset_close(again);
+    esper_dataset_close(set);
+}
+
+/* A set keeps its names as they can be shown, with question marks. */
+static void test_names_that_command_terminals(void **state)
+{
+    (void)state;
+    check_named("si\nze", "town", "Oslo");
+    check_named("size", "to\x1b[1mwn", "Oslo");
+    check_named("size", "town", "Os\tlo");
+    check_named("size", "to\xc2\x9bwn", "Os\x7flo");
+}
+
+static void test_columns_without_a_name(void **state)
+{
+    esper_inputs inputs = {0};
+    esper_dataset *set;
+
+    (void)state;
+    check_named("", "town", "Oslo");
+    check_named("size", "", "Oslo");
+    set = open_table();
+    write_text("moved.csv", "\"\",size\nRome,1\n"); /* without a name it is known by its place, and this is another */
+    assert_int_equal(esper_inputs_read(set, "moved.csv", &inputs), ESPER_E_FORMAT);
+    esper_inputs_fini(&inputs);
+    esper_dataset_close(set);
+}
+
+/* No set has two, but a file may say so: the first alone is what rows without names may lack. */
+static void test_a_note_of_several_targets(void **state)
+{
+    static const char note[] =
+        "{\"source\": \"table\", \"classes\": 2, \"features\": 2, \"scaled\": 2,"
+        " \"numbers\": [[\"a\", 0, 1], [\"b\", 0, 1]],"
+        " \"columns\": [[\"t\", \"target, 2 classes\"], [\"a\", \"number from 0 to 9\"],"
+        " [\"u\", \"target, 2 classes\"], [\"b\", \"number from 0 to 9\"], [\"v\", \"target, 2 classes\"],"
+        " [\"w\", \"target, 2 classes\"]]}";
+    static const float wanted[] = {1, 3, 6, 8};
+    esper_inputs inputs = {0};
+    esper_dataset *set;
+
+    (void)state;
+    check_good(esper_dataset_recall(note, "[\"in\", \"out\"]", &set));
+    write_text("bare.csv", "1,2,3,4,5\n6,7,8,9,0\n");
+    check_good(esper_inputs_read(set, "bare.csv", &inputs));
+    assert_int_equal(inputs.n, 2);
+    assert_memory_equal(inputs.values, wanted, sizeof(wanted));
+    esper_inputs_fini(&inputs);
+    write_text("bare.csv", "1,2,3,4\n");
+    assert_int_equal(esper_inputs_read(set, "bare.csv", &inputs), ESPER_E_FORMAT);
+    esper_inputs_fini(&inputs);
+    esper_dataset_close(set);
+}
+
 /* Images as an array: (N, H, W), bytes. */
 static void write_array(void)
 {
@@ -172,6 +253,69 @@ static void test_images(void **state)
         }
     esper_inputs_fini(&inputs);
     esper_dataset_close(again);
+    esper_dataset_close(set);
+}
+
+/* Bytes of that shape as a .npy file, all of one value. */
+static void write_npy(const char *path, const char *shape, int n, int value)
+{
+    FILE *file = fopen(path, "wb");
+    char head[119];
+
+    assert_non_null(file);
+    snprintf(head, sizeof(head), "{'descr': '|u1', 'fortran_order': False, 'shape': (%s), }", shape);
+    assert_int_equal(fwrite("\x93NUMPY\x01\0\x76\0", 1, 10, file), 10);
+    fprintf(file, "%-117s\n", head);
+    for (int i = 0; i < n; i++)
+        fputc(value, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Two channels are no colours: grey is not made of them, nor they of grey. */
+static void test_arrays_of_other_channels(void **state)
+{
+    static const char note[] = "{\"source\": \"images\", \"classes\": 2, \"channels\": 2, \"height\": 9, \"width\": 8,"
+                               " \"mean\": [0, 0], \"std\": [1, 1]}";
+    esper_inputs inputs = {0};
+    esper_dataset *set;
+
+    (void)state;
+    check_good(esper_dataset_recall(note, "[\"in\", \"out\"]", &set));
+    write_npy("two.npy", "5, 2, 9, 8", 5 * 2 * 72, 9);
+    check_good(esper_inputs_read(set, "two.npy", &inputs));
+    assert_int_equal(inputs.n, 5);
+    esper_inputs_fini(&inputs);
+    write_npy("grey.npy", "5, 1, 9, 8", 5 * 72, 9);
+    assert_int_equal(esper_inputs_read(set, "grey.npy", &inputs), ESPER_E_FORMAT);
+    esper_inputs_fini(&inputs);
+    write_npy("plane.npy", "5, 9, 8", 5 * 72, 9);
+    assert_int_equal(esper_inputs_read(set, "plane.npy", &inputs), ESPER_E_FORMAT);
+    esper_inputs_fini(&inputs);
+    write_npy("colours.npy", "5, 3, 9, 8", 5 * 3 * 72, 9);
+    assert_int_equal(esper_inputs_read(set, "colours.npy", &inputs), ESPER_E_FORMAT);
+    esper_inputs_fini(&inputs);
+    esper_dataset_close(set);
+}
+
+/* The file that is named is read, whatever lies beside it in small letters. */
+static void test_an_ending_in_capitals(void **state)
+{
+    static const char note[] =
+        "{\"source\": \"table\", \"classes\": 2, \"features\": 3, \"scaled\": 0, \"numbers\": [], \"columns\": []}";
+    esper_inputs inputs = {0};
+    esper_dataset *set;
+
+    (void)state;
+    check_good(esper_dataset_recall(note, "[\"in\", \"out\"]", &set));
+    for (int i = 0; i < 2; i++) {
+        write_npy("X.NPY", "4, 3", 12, 5);
+        check_good(esper_inputs_read(set, "X.NPY", &inputs));
+        assert_int_equal(inputs.n, 4);
+        assert_true(inputs.values[11] == 5.0f);
+        esper_inputs_fini(&inputs);
+        write_npy("x.npy", "2, 3", 6, 1);
+        write_npy("X.npy", "2, 3", 6, 1);
+    }
     esper_dataset_close(set);
 }
 
@@ -228,7 +372,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_rows_that_do_not_fit),
+        cmocka_unit_test(test_names_that_command_terminals),
+        cmocka_unit_test(test_columns_without_a_name),
+        cmocka_unit_test(test_a_note_of_several_targets),
         cmocka_unit_test(test_images),
+        cmocka_unit_test(test_arrays_of_other_channels),
+        cmocka_unit_test(test_an_ending_in_capitals),
         cmocka_unit_test(test_descriptions_that_are_none),
         cmocka_unit_test(test_memory_runs_out),
     };

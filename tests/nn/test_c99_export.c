@@ -285,6 +285,74 @@ static void test_hostile_names(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------ what is not finite */
+
+/* The first network of floats that has a buffer of such a name. */
+static void open_with(random_network *net, const char *name, const esper_tensor **tensor_out)
+{
+    for (uint32_t number = 0;; number++) {
+        assert_true(number < 50);
+        random_network_open(net, number);
+        for (int t = 0; t < net->run.net.n_tensors; t++)
+            if (!net->ids && net->run.net.tensors[t].role == ESPER_ROLE_BUFFER &&
+                strstr(net->run.net.tensors[t].name, name) != NULL) {
+                *tensor_out = &net->run.net.tensors[t];
+                return;
+            }
+        random_network_close(net);
+    }
+}
+
+/* Every number is finite, and what is folded out of them is not. */
+static void test_variances_below_zero(void **state)
+{
+    const esper_tensor *variance;
+    random_network net;
+    esper_infer infer;
+
+    (void)state;
+    open_with(&net, "running_var", &variance);
+    ((float *)esper_slab_at(&net.run.slab, ESPER_FAMILY_BUFFER, variance))[0] = -4.0f;
+    {
+        const esper_infer_desc from = {&net.run.net, &net.run.slab, net.numbers, net.n_numbers};
+
+        assert_int_equal(esper_infer_init(&infer, &from), ESPER_E_FORMAT);
+    }
+    if (strstr(esper_last_error(), "once norms are folded into it") == NULL)
+        fail_msg("%s", esper_last_error());
+    random_network_close(&net);
+}
+
+/* The compiled test sees an output that is no number, also where good ones come after it. */
+static void test_the_test_sees_what_is_no_number(void **state)
+{
+    static const char poison[] = "#include <math.h>\n#include \"model.h\"\n"
+                                 "void good_run(model_memory *memory, const float *input, float *output);\n"
+                                 "void model_run(model_memory *memory, const float *input, float *output)\n{\n"
+                                 "    static int n;\n\n    good_run(memory, input, output);\n"
+                                 "    if (n++ == POISONED)\n        output[0] = NAN;\n}\n";
+    const esper_tensor *any;
+    random_network net;
+    esper_infer infer;
+    esper_c99_desc desc;
+    esper_c99 c99;
+
+    (void)state;
+    open_with(&net, "running_var", &any);
+    random_network_infer(&net, &infer);
+    desc = describe(&net, &infer, net.output);
+    check_good(esper_c99_init(&c99, &desc));
+    write_c(&c99);
+    write_text("poison.c", poison);
+    run(&net, "cc -std=c99 -O1 -Dmodel_run=good_run -c -o good.o model.c");
+    for (int n = -1; n < RANDOM_SAMPLES; n++)
+        run(&net, "cc -std=c99 -O1 -DPOISONED=%d -o test main.c poison.c good.o -lm && %s ./test >/dev/null", n,
+            n < 0 ? "" : "!");
+    esper_c99_fini(&c99);
+    esper_infer_fini(&infer);
+    random_network_close(&net);
+}
+
 /* ------------------------------------------------------------------------------------------------ memory */
 
 static esper_status export_all(const random_network *net, esper_c99 *c99)
@@ -334,8 +402,12 @@ static void test_memory_runs_out(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_floats), cmocka_unit_test(test_whole_numbers),
-                                       cmocka_unit_test(test_hostile_names), cmocka_unit_test(test_memory_runs_out)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_floats),
+                                       cmocka_unit_test(test_whole_numbers),
+                                       cmocka_unit_test(test_hostile_names),
+                                       cmocka_unit_test(test_variances_below_zero),
+                                       cmocka_unit_test(test_the_test_sees_what_is_no_number),
+                                       cmocka_unit_test(test_memory_runs_out)};
 
     if (!has("cc")) {
         printf("skipped: there is no cc here\n");

@@ -29,6 +29,10 @@ mkdir -p mine && echo "thesis" >mine/thesis.txt
 deb --no-lintian mine
 expect_code 1
 expect_equal "a folder of somebody's" "$(cat mine/thesis.txt)" "thesis"
+echo "make: all is well" >mine/build.log # many have one
+deb --no-lintian mine
+expect_code 1
+expect_equal "a folder of somebody's that has a build.log" "$(cat mine/thesis.txt)" "thesis"
 
 deb one # lintian looks at these, where it is
 expect_code 0

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "run/export.h"
+#include "run/export_program.h"
 #include "engine/helpers.h"
 
 #define TINY "threads = 1\nbatch = 4\nchannels = 1\nblocks = 2\nkernel = 1\nmax_steps = 3\n"
@@ -174,6 +175,27 @@ static void a_pair_stays_a_pair(void **state)
     esper_single_close(network);
 }
 
+/* All weights are finite, and what is folded out of them is not. */
+static void variances_below_zero_are_refused(void **state)
+{
+    static const char words[] = "once norms are folded into it|not exported";
+    esper_network *network = open_network();
+    esper_export_program what = {.network = network, .about = "odd", .name = "model"};
+    esper_export_size size;
+
+    (void)state;
+    for (int t = 0; t < network->net.n_tensors; t++)
+        if (strstr(network->net.tensors[t].name, "running_var") != NULL)
+            ((float *)esper_slab_at(&network->slab, ESPER_FAMILY_BUFFER, &network->net.tensors[t]))[0] = -4.0f;
+    check_fails(esper_export_onnx(&what, "odd.onnx"), ESPER_E_FORMAT, words);
+    check_fails(esper_export_c(&what, "odd", &size), ESPER_E_FORMAT, words);
+    what.int8 = true;
+    check_fails(esper_export_c(&what, "odd", &size), ESPER_E_FORMAT, words);
+    assert_false(exists("odd.onnx"));
+    assert_false(exists("odd"));
+    esper_single_close(network);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +203,7 @@ int main(void)
         cmocka_unit_test(nothing_is_left_without_memory),
         cmocka_unit_test(replacing_is_asked_for),
         cmocka_unit_test(a_pair_stays_a_pair),
+        cmocka_unit_test(variances_below_zero_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -700,6 +700,21 @@ static void it_goes_on_after_a_failure(void **state)
     player_close(&p);
 }
 
+static void seeds_of_a_failure_are_not_kept(void **state)
+{
+    static const uint8_t first[2] = {1, 0};
+    static const uint64_t named[2] = {71, 72};
+    player p;
+
+    (void)state;
+    player_open(&p, "seed = 5\n", 2);
+    check_fails(esper_grow_env_reset(p.env, first, named, &p.shown), ESPER_E_STATE, "reset all");
+    check_good(esper_grow_env_reset(p.env, NULL, NULL, &p.shown));
+    for (uint64_t i = 0; i < 2; i++)
+        assert_true(p.shown.seed[i] == esper_fleet_seed(5, i));
+    player_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -717,6 +732,7 @@ int main(void)
         cmocka_unit_test(one_thread_at_a_time),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(it_goes_on_after_a_failure),
+        cmocka_unit_test(seeds_of_a_failure_are_not_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

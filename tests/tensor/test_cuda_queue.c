@@ -1,5 +1,6 @@
 /* ctest: timeout=120 cost=3 driver=only */
-/* What the cuda backend does with copies and fills: of all sizes, in order, from many threads, and where the driver refuses. */
+/* What the cuda backend does with copies, fills and launches: of all sizes, in order, from many threads, and where the driver
+ * refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -145,12 +146,104 @@ static void test_every_call_may_fail(void **state)
     cuda_driver_fail_at(0);
 }
 
+enum { N_LANES = 3, N_GRADS = 100 };
+
+/* Norms of N_LANES ranges of gradients, which lie in the backend's memory one behind the other. */
+typedef struct norms {
+    esper_backend *be;
+    float         *grads;  /* (N_LANES, N_GRADS) */
+    double        *found;  /* (N_LANES) */
+    double        *sums;   /* (N_LANES) */
+    float         *beside; /* (N_GRADS) filled after the launch */
+    uint64_t       nth;    /* the driver's call that fails while the launch is queued; 0 = none */
+    esper_status   queued, waited;
+    double         back[N_LANES];
+    float          filled[N_GRADS];
+} norms;
+
+static void queue_norms(void *context, int item, esper_backend_stream *stream)
+{
+    norms *self = context;
+    esper_lane lanes[N_LANES] = {0};
+    esper_launch launch = {.kind = ESPER_OP_GRAD_NORM, .n_lanes = N_LANES, .lanes = lanes};
+
+    (void)item;
+    for (int i = 0; i < N_LANES; i++) {
+        lanes[i].in[0] = (esper_view){.data = self->grads + i * N_GRADS,
+                                      .grad = self->grads + i * N_GRADS,
+                                      .count = N_GRADS,
+                                      .dim = {N_GRADS, 1, 1, 1},
+                                      .rank = 1};
+        lanes[i].out[0] = (esper_view){.data = self->found + i, .count = 1, .dim = {1, 1, 1, 1}, .rank = 1};
+        lanes[i].out[1] = (esper_view){.data = self->sums + i, .count = 1, .dim = {1, 1, 1, 1}, .rank = 1};
+    }
+    cuda_driver_fail_at(self->nth);
+    self->queued = esper_backend_enqueue(self->be, stream, &launch);
+    cuda_driver_fail_at(0);
+    self->waited = esper_backend_fill(self->be, stream, self->beside, 7.0f, N_GRADS);
+    if (self->waited == ESPER_OK)
+        self->waited = esper_backend_copy_out(self->be, stream, self->back, self->found, sizeof(self->back));
+    if (self->waited == ESPER_OK)
+        self->waited = esper_backend_copy_out(self->be, stream, self->filled, self->beside, sizeof(self->filled));
+    if (self->waited == ESPER_OK)
+        self->waited = esper_backend_wait(self->be, stream);
+}
+
+static void *room_for(esper_backend *be, size_t bytes)
+{
+    void *memory;
+
+    assert_ok(esper_backend_alloc(be, bytes, &memory));
+    return memory;
+}
+
+static void run_norms(norms *self)
+{
+    self->be = open_backend();
+    self->grads = room_for(self->be, N_LANES * N_GRADS * sizeof(float));
+    self->found = room_for(self->be, N_LANES * sizeof(double));
+    self->sums = room_for(self->be, N_LANES * sizeof(double));
+    self->beside = room_for(self->be, N_GRADS * sizeof(float));
+    for (int i = 0; i < N_LANES; i++)
+        assert_ok(esper_backend_fill(self->be, NULL, self->grads + i * N_GRADS, (float)(i + 1), N_GRADS));
+    assert_ok(esper_backend_sync(self->be));
+    esper_backend_each(self->be, 1, queue_norms, self);
+    esper_backend_release(self->be, self->grads);
+    esper_backend_release(self->be, self->found);
+    esper_backend_release(self->be, self->sums);
+    esper_backend_release(self->be, self->beside);
+    esper_backend_close(self->be);
+}
+
+/* Of a launch whose lanes cannot all be taken up none is queued: what comes after it is done as if it had not been. */
+static void test_a_launch_is_queued_whole_or_not_at_all(void **state)
+{
+    const char *gpu = getenv("ESPER_TEST_GPU");
+    norms all = {.queued = ESPER_E_NOMEM};
+    uint64_t nth = 0;
+
+    (void)state;
+    while (all.queued != ESPER_OK && nth < 200) {
+        all = (norms){.nth = ++nth};
+        run_norms(&all);
+        assert_ok(all.waited);
+        for (int i = 0; i < N_GRADS; i++)
+            assert_true(all.filled[i] == 7.0f);
+        for (int i = 0; i < N_LANES; i++) /* the root of 100 squares */
+            assert_true(all.back[i] == (all.queued == ESPER_OK ? 10.0 * (i + 1) : 0.0));
+    }
+    assert_ok(all.queued);
+    if (gpu == NULL || strcmp(gpu, "1") != 0) /* the machine's own driver fails at nothing */
+        assert_true(nth > 2 * N_LANES);       /* calls of every lane have failed */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_of_all_sizes_arrive),
         cmocka_unit_test(test_items_have_nothing_to_do_with_each_other),
         cmocka_unit_test(test_every_call_may_fail),
+        cmocka_unit_test(test_a_launch_is_queued_whole_or_not_at_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
