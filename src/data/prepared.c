@@ -146,7 +146,7 @@ esper_status esper_prepared_path(const esper_dataset_desc *desc, char *path_out,
 esper_status esper_prepared_hash_file(const char *path, uint64_t *hash_out)
 {
     struct stat info;
-    int64_t facts[3];
+    int64_t facts[4];
 
     if (stat(path, &info) != 0)
         return esper_file_fail("cannot be read", path);
@@ -155,6 +155,7 @@ esper_status esper_prepared_hash_file(const char *path, uint64_t *hash_out)
     facts[0] = info.st_size;
     facts[1] = info.st_mtim.tv_sec;
     facts[2] = info.st_mtim.tv_nsec;
+    facts[3] = (int64_t)info.st_ino; /* one that was put in its place within a tick of the clock has the same time */
     *hash_out = XXH64(facts, sizeof(facts), XXH64(path, strlen(path), 0));
     return ESPER_OK;
 }
