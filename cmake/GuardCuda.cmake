@@ -11,17 +11,17 @@ set(ESPER_CUDA AUTO CACHE STRING "Embed compiled CUDA kernels: ON, OFF, or AUTO 
 set(cuda_folder "${PROJECT_SOURCE_DIR}/src/guard/cuda")
 set(cuda_image_source "${PROJECT_SOURCE_DIR}/src/guard/cuda_image.c")
 set(cuda_texts "${cuda_folder}/scan_types.h" "${cuda_folder}/scan.cu")
-set(cuda_archs 75 80 86 89 90 100 120) # machine code; PTX of the first of them serves all that come later
+set(cuda_archs 75 80 86 89 90 100 120) # machine code; PTX serves all that come later
 
 # Sets cuda_options_out to the -gencode options for those of the architectures (the other arguments) that this nvcc knows; to
-# nothing when there are none.
+# nothing when there are none. PTX is of the first, and of 80: from there on there are tensor cores for floats.
 function(esper_cuda_options cuda_options_out)
     execute_process(COMMAND "${ESPER_NVCC}" --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
     string(REPLACE "\n" ";" known "${known}")
     set(options "")
     foreach(arch IN LISTS ARGN)
         if("compute_${arch}" IN_LIST known)
-            if(NOT options)
+            if(NOT options OR arch EQUAL 80)
                 list(APPEND options -gencode "arch=compute_${arch},code=compute_${arch}")
             endif()
             list(APPEND options -gencode "arch=compute_${arch},code=sm_${arch}")

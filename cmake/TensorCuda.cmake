@@ -1,10 +1,10 @@
 # The kernels of the cuda backend: every source of src/tensor/cuda/ becomes an image of its own, and all of them are embedded beside a
 # list. Without a CUDA compiler (GuardCuda.cmake looks for it) the list is empty, and the backend says so.
 #
-# Machine code is made for the architectures of ESPER_CUDA_ARCHS, and PTX of the first of them, from which a driver makes the code of all
-# others the first time that it meets them. Seven take three minutes to compile on two cores, two less than one.
+# Machine code is made for the architectures of ESPER_CUDA_ARCHS, and PTX of the first of them and of 80, from which a driver makes the
+# code of all others the first time that it meets them. Seven take three minutes to compile on two cores, three about one.
 
-set(ESPER_CUDA_ARCHS "75;90" CACHE STRING "Architectures that the networks' kernels are compiled for")
+set(ESPER_CUDA_ARCHS "75;80;90" CACHE STRING "Architectures that the networks' kernels are compiled for")
 set(tensor_cuda_options "")
 if(cuda_options)
     esper_cuda_options(tensor_cuda_options ${ESPER_CUDA_ARCHS})

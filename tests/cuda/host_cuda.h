@@ -264,6 +264,59 @@ static inline float normcdff(float x)
 #define __ffs(x)             __builtin_ffs((int)(x))
 #define __umulhi(a, b)       ((unsigned)((uint64_t)(unsigned)(a) * (unsigned)(b) >> 32))
 
+/* --------------------------------------------------------------------------------------------------------- tensor cores */
+
+/* tensor/cuda/mma.cuh, by the definition: products of numbers with ten bits behind the point, what is behind them left out, summed
+ * in float. Lanes show each other where their fragments lie. */
+#define tf32_of(x) host_tf32_of(x)
+
+static inline unsigned host_tf32_of(float x)
+{
+    unsigned bits = __float_as_uint(x);
+
+    return x - x == 0 ? (bits + 0x1000u) & 0xffffe000u : bits; /* to the nearest, halves away from 0 */
+}
+
+static inline float host_tf32(unsigned bits)
+{
+    return __uint_as_float(bits & 0xffffe000u);
+}
+
+struct host_fragments {
+    const unsigned *a, *b;
+};
+
+static host_fragments host_shown[HOST_CUDA_MAX_THREADS];
+
+/* n_k: 8 or 4. */
+static inline void host_mma(float *c, const unsigned *a, const unsigned *b, int n_k, int line)
+{
+    int lane = host_lane(), row = lane / 4, column = lane % 4;
+    const host_fragments *warp = host_shown + host_cuda_now.linear - (unsigned)lane;
+
+    host_shown[host_cuda_now.linear] = {a, b};
+    host_cuda_exchange(HOST_CUDA_SYNC, 0xffffffffu, 0, 0, line);
+    for (int i = 0; i < 4; i++) {
+        int m = row + i / 2 * 8, n = 2 * column + i % 2;
+        float sum = c[i];
+
+        for (int k = 0; k < n_k; k++)
+            sum = fmaf(host_tf32(warp[m % 8 * 4 + k % 4].a[m / 8 + k / 4 * 2]), host_tf32(warp[n * 4 + k % 4].b[k / 4]), sum);
+        c[i] = sum;
+    }
+    host_cuda_exchange(HOST_CUDA_SYNC, 0xffffffffu, 0, 0, line + 1); /* nobody's fragments are gone before all have read them */
+}
+
+static inline void mma_16x8x8(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    host_mma(c, a, b, 8, __LINE__);
+}
+
+static inline void mma_16x8x4(float (&c)[4], const unsigned (&a)[2], unsigned b)
+{
+    host_mma(c, a, &b, 4, __LINE__);
+}
+
 /* ------------------------------------------------------------------------------------------------ integers in one piece */
 
 #define HOST_ATOMIC(name, operation)                        \

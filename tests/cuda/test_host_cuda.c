@@ -69,6 +69,32 @@ static void test_exchanges(void **state)
     host_cuda_reverse(false);
 }
 
+/* Tensor cores: one product of TF32 is off by 2^-11 of the factors, three by 2^-21. */
+static void test_products(void **state)
+{
+    (void)state;
+    for (int k_count = 4; k_count <= 8; k_count += 4) {
+        for (int i = 0; i < 1024; i++)
+            numbers[i] = (float)((double)((uint32_t)i * 2654435761u >> 4) / 134217728.0 - 1.0);
+        launch(k_count == 8 ? "trial_products_8" : "trial_products_4", 1, 1, 64, 0);
+        for (int warp = 0; warp < 2; warp++)
+            for (int m = 0; m < 16; m++)
+                for (int n = 0; n < 8; n++) {
+                    const double *own = numbers + 512 * warp;
+                    double exact = 0, size = 0;
+
+                    for (int k = 0; k < k_count; k++) {
+                        double product = own[m * k_count + k] * own[128 + k * 8 + n];
+
+                        exact += product;
+                        size += fabs(product);
+                    }
+                    assert_true(fabs(own[192 + m * 8 + n] - exact) <= size * 0x1p-10);
+                    assert_true(fabs(own[320 + m * 8 + n] - exact) <= size * 0x1p-20);
+                }
+    }
+}
+
 /* In every block anew. */
 static void test_unwritten(void **state)
 {
@@ -155,7 +181,8 @@ static void test_deaths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),  cmocka_unit_test(test_exchanges), cmocka_unit_test(test_unwritten),
+        cmocka_unit_test(test_sum),  cmocka_unit_test(test_exchanges),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_unwritten),
         cmocka_unit_test(test_race), cmocka_unit_test(test_deaths),
     };
 

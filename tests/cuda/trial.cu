@@ -1,5 +1,5 @@
 /* Kernels that try the emulation itself (test_host_cuda.c). Their argument is not what it seems: lane 0 is an array of doubles. */
-#include "tensor/cuda/dialect.cuh"
+#include "tensor/cuda/mma.cuh"
 
 FUNCTION double *numbers(const esper_cuda_lanes &lanes)
 {
@@ -98,4 +98,39 @@ ESPER_KERNEL_PLAIN(trial_crooked, 32)
     float *at = reinterpret_cast<float *>(numbers(lanes)) + threadIdx.x + 1;
 
     *reinterpret_cast<float4 *>(at) = make_float4(0, 1, 2, 3);
+}
+
+/* A warp multiplies a (16,K), its numbers[0..], by b (K,8), [128..]: by one product of TF32 to [192..], by three to [320..]. */
+template <int K> FUNCTION void multiply(double *from)
+{
+    int row = threadIdx.x / 4 % 8, column = threadIdx.x % 4, warp = threadIdx.x / 32;
+    unsigned a[K / 2], a_lo[K / 2], b[2], b_lo[2];
+    float one[4] = {0, 0, 0, 0}, three[4] = {0, 0, 0, 0};
+
+    from += warp * 512;
+    for (int i = 0; i < K / 2; i++)
+        tf32_split(static_cast<float>(from[(row + i % 2 * 8) * K + column + i / 2 * 4]), &a[i], &a_lo[i]);
+    for (int i = 0; i < K / 4; i++)
+        tf32_split(static_cast<float>(from[128 + (column + i * 4) * 8 + row]), &b[i], &b_lo[i]);
+    if constexpr (K == 8) {
+        mma_16x8x8(one, a, b);
+        mma_3(three, a, a_lo, b, b_lo);
+    } else {
+        mma_16x8x4(one, a, b[0]);
+        mma_3(three, a, a_lo, b[0], b_lo[0]);
+    }
+    for (int i = 0; i < 4; i++) {
+        from[192 + (row + i / 2 * 8) * 8 + 2 * column + i % 2] = static_cast<double>(one[i]);
+        from[320 + (row + i / 2 * 8) * 8 + 2 * column + i % 2] = static_cast<double>(three[i]);
+    }
+}
+
+ESPER_KERNEL_PLAIN(trial_products_8, 64)
+{
+    multiply<8>(numbers(lanes));
+}
+
+ESPER_KERNEL_PLAIN(trial_products_4, 64)
+{
+    multiply<4>(numbers(lanes));
 }

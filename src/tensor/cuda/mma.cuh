@@ -1,0 +1,86 @@
+/* Internal. Tensor cores: a warp multiplies a 16 x 8 by an 8 x 8 matrix of TF32 (a float of 10 bits behind the point) and adds the
+ * product to 16 x 8 floats. Which of them a thread has, with row = lane / 4 and column = lane % 4:
+ *
+ *     a  (16,8)    a[0] (row, column)    a[1] (row+8, column)    a[2] (row, column+4)    a[3] (row+8, column+4)
+ *     b  (8,8)     b[0] (column, row)    b[1] (column+4, row)                        b's row is k, its column n
+ *     c  (16,8)    c[0] (row, 2 column)  c[1] (row, 2 column+1)  c[2] (row+8, 2 column)  c[3] (row+8, 2 column+1)
+ *
+ * A sum over k is the same whatever the order of k, if a and b have the same one; rows of a and columns of b may be any samples,
+ * pixels or channels, if results are put where they belong. So fragments can be loaded 16 bytes at a time straight from where
+ * numbers lie, without a way through shared memory.
+ *
+ * A float is the sum of two TF32 but for 2^-22 of it. Three products, hi lo + lo hi + hi hi, are a product of floats but for about
+ * that: what `mma_3` adds is as exact as a chain of fused multiply-adds, at a third of the tensor cores' speed, which is still
+ * faster. What is not finite comes out not finite, an infinity maybe as NaN.
+ *
+ * Devices before 8.0 have none of this; the host does not choose kernels with it there. */
+#ifndef ESPER_TENSOR_CUDA_MMA_CUH
+#define ESPER_TENSOR_CUDA_MMA_CUH
+
+#include "tensor/cuda/dialect.cuh"
+
+#ifndef ESPER_CUDA_ON_HOST /* the host's are in tests/cuda/host_cuda.h */
+
+/* The nearest TF32. */
+FUNCTION unsigned tf32_of(float x)
+{
+    unsigned t;
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(t) : "f"(x));
+#else
+    t = __float_as_uint(x);
+#endif
+    return t;
+}
+
+/* c += a b */
+FUNCTION void mma_16x8x8(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+
+/* The same with four k: of a thread's a the first two, of its b the first. */
+FUNCTION void mma_16x8x4(float (&c)[4], const unsigned (&a)[2], unsigned b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    __trap();
+#endif
+}
+
+#endif
+
+/* x = hi + lo, both TF32 but for the last bits of lo, which the tensor cores leave out. */
+FUNCTION void tf32_split(float x, unsigned *hi, unsigned *lo)
+{
+    *hi = tf32_of(x);
+    *lo = __float_as_uint(x - __uint_as_float(*hi));
+}
+
+/* c += a b of floats, given as hi and lo; the smaller products come first. */
+FUNCTION void mma_3(float (&c)[4], const unsigned (&a_hi)[4], const unsigned (&a_lo)[4], const unsigned (&b_hi)[2],
+                    const unsigned (&b_lo)[2])
+{
+    mma_16x8x8(c, a_lo, b_hi);
+    mma_16x8x8(c, a_hi, b_lo);
+    mma_16x8x8(c, a_hi, b_hi);
+}
+
+FUNCTION void mma_3(float (&c)[4], const unsigned (&a_hi)[2], const unsigned (&a_lo)[2], unsigned b_hi, unsigned b_lo)
+{
+    mma_16x8x4(c, a_lo, b_hi);
+    mma_16x8x4(c, a_hi, b_lo);
+    mma_16x8x4(c, a_hi, b_hi);
+}
+
+#endif
