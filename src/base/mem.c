@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 enum { ALIGN = 64, HUGE_PAGE = 1 << 21 };
 
@@ -107,6 +110,13 @@ void esper_mem_free(void *block)
     atomic_fetch_sub(&live_bytes, head_of(block)->bytes);
     atomic_fetch_sub(&n_live, 1);
     free(head_of(block));
+}
+
+void esper_mem_give_back(void)
+{
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
 }
 
 void esper_mem_stats_get(esper_mem_stats *stats_out)

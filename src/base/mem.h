@@ -23,6 +23,11 @@ char *esper_mem_strdup(const char *text);
 /* NULL is fine. */
 void esper_mem_free(void *block);
 
+/* Hands what was freed back to the system, as far as it lies in whole pages. The C library does so by itself only at the end of its
+ * heaps, and small blocks that a thread keeps at hand for its next use hold that end in place. It takes milliseconds: for who has
+ * just freed a lot, and goes on for long. */
+void esper_mem_give_back(void);
+
 typedef struct esper_mem_stats {
     uint64_t n_allocs;   /* calls that took memory since the process began */
     uint64_t n_live;     /* blocks not yet freed */

@@ -39,6 +39,7 @@ enum {
     ANSWER_S = 60,  /* for its answer to be taken */
     IDLE_S = 30,    /* without a byte in either direction */
     SOCKETS_KEPT = 64, /* descriptors for all else */
+    CROWD = 16,        /* connections: when so many have gone, their memory is given back */
 };
 
 /* One connection, as long as it lasts. */
@@ -61,6 +62,7 @@ struct esper_server {
     pthread_t          clock;
     bool               has_clock, over;
     guest             *guests;
+    int                n_guests, most_guests; /* now; at once, since memory was given back */
 };
 
 bool esper_serve_is_built(void)
@@ -97,12 +99,16 @@ static void note_connection(void *self, struct MHD_Connection *connection, void 
         if (one->next != NULL)
             one->next->before = one;
         server->guests = one;
+        server->n_guests++;
+        if (server->n_guests > server->most_guests)
+            server->most_guests = server->n_guests;
         pthread_mutex_unlock(&server->mutex);
     } else if (one != NULL) {
         pthread_mutex_lock(&server->mutex);
         *(one->before != NULL ? &one->before->next : &server->guests) = one->next;
         if (one->next != NULL)
             one->next->before = one->before;
+        server->n_guests--;
         pthread_mutex_unlock(&server->mutex);
         esper_mem_free(one);
         *context = NULL;
@@ -114,6 +120,19 @@ static bool is_gone(int socket)
     struct pollfd look = {.fd = socket, .events = POLLRDHUP};
 
     return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+/* A connection takes some 28 kB, most of it libmicrohttpd's. Freed, it stays with the process, as blocks of a few bytes that the thread's
+ * cache keeps lie between, and the next crowd finds holes too small: so every crowd would leave the process larger. Called and left
+ * with the mutex held. */
+static void give_back(esper_server *server)
+{
+    if (server->most_guests - server->n_guests < CROWD || server->n_guests > server->most_guests / 2)
+        return;
+    server->most_guests = server->n_guests;
+    pthread_mutex_unlock(&server->mutex);
+    esper_mem_give_back();
+    pthread_mutex_lock(&server->mutex);
 }
 
 /* Libmicrohttpd sees a socket that was shut down as one whose other end has gone, and closes it. */
@@ -132,6 +151,7 @@ static void *mind_clock(void *self)
             else if (g->due <= 0.0 && is_gone(g->socket))
                 esper_live_end(server->live, g->connection);
         }
+        give_back(server);
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += 1;
         pthread_cond_timedwait(&server->changed, &server->mutex, &until);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ctest: timeout=300 cost=60 labels=soak,noasan
 # Two hundred browsers watch a run for half a minute: none is dropped, the server does not grow, and what it takes of the processor
-# is a small part of what the run has.
+# is a small part of what the run has. Then ten such crowds come and go, and all of their memory is given back.
 . "$SOURCE_DIR/tests/cli/common.sh"
 
 python=$(command -v /usr/bin/python3 || command -v python3) || {
@@ -22,6 +22,8 @@ sleep 2
 n_checks=1
 port=$(sed -nE 's|^open *http://[^/]*:([0-9]+)/.*|\1|p' serve.txt)
 words=$("$python" "$SOURCE_DIR/tests/serve/client.py" "$port" siege watched 200 "${SIEGE_SECONDS:-30}" 2>&1) || bad "siege" "$words"
+echo "$words"
+words=$("$python" "$SOURCE_DIR/tests/serve/client.py" "$port" crowds watched 200 10 2>&1) || bad "crowds" "$words"
 echo "$words"
 kill $run $server
 wait $server

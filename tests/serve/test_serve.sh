@@ -78,7 +78,7 @@ client refusals
 client sizes
 client live
 "$ESPER" --version | grep -q sanitizers && export MOST_KB=65536 # they keep what was freed for a while
-client crowd plain "$(is_brief && echo 40 || echo 200)"
+client crowds plain "$(is_brief && echo 40 || echo 200)" 3
 n_epochs=6
 "$ESPER" grow synth --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 60 --epochs $n_epochs --length epochs --policy none \
     --run-dir all/made >made.txt 2>&1 &
