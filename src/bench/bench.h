@@ -1,5 +1,5 @@
 /* Internal. Benchmarks: a file for each subject (train.c, fleet.c, guard.c, gate.c, ranks.c,
- * tune.c, tickets.c, learn.c), listed in cli/cmd_bench.c; what they share. */
+ * tune.c, tickets.c, learn.c, env.c), listed in cli/cmd_bench.c; what they share. */
 #ifndef ESPER_BENCH_BENCH_H
 #define ESPER_BENCH_BENCH_H
 
@@ -23,7 +23,7 @@ typedef struct esper_bench_subject {
 } esper_bench_subject;
 
 extern const esper_bench_subject esper_bench_train, esper_bench_fleet, esper_bench_guard, esper_bench_gate,
-    esper_bench_ranks, esper_bench_tune, esper_bench_tickets, esper_bench_learn;
+    esper_bench_ranks, esper_bench_tune, esper_bench_tickets, esper_bench_learn, esper_bench_env;
 
 bool esper_bench_is_wanted(const esper_bench_request *request, const char *name);
 

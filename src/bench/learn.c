@@ -1,17 +1,15 @@
 /* esper bench learn: rounds of learning on the fast task, on one thread and on two; what a second of them brings, and what it is
  * spent on. A round on one thread is the same work, bit for bit, as its fellow on two. */
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/build_info.h"
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/status.h"
 #include "bench/bench.h"
+#include "bench/home.h"
 #include "run/learn.h"
 #include "ui/terminal.h"
 
@@ -40,50 +38,18 @@ typedef struct learn_bench {
     const esper_bench_request *request;
     const esper_task          *task;
     esper_config               config;
-    char                       home[48];
+    char                       home[ESPER_BENCH_HOME_CHARS];
     learning                   on_one, on_two;
     double                     ratios[MOST_PAIRS], rates[MOST_PAIRS];
     int                        n_pairs;
 } learn_bench;
 
-/* ------------------------------------------------------------------------------------------------ files */
-
-static void remove_dir(const char *dir)
-{
-    char path[512];
-    const struct dirent *entry;
-    DIR *handle = opendir(dir);
-
-    while (handle != NULL && (entry = readdir(handle)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) < (int)sizeof(path))
-            (void)unlink(path);
-    if (handle != NULL)
-        closedir(handle);
-    (void)rmdir(dir); /* what is left there is small, and in a place for such things */
-}
-
 static esper_status make_home(learn_bench *self)
 {
-    snprintf(self->home, sizeof(self->home), "/tmp/esper-bench-XXXXXX");
-    if (mkdtemp(self->home) == NULL) {
-        int code = errno;
-
-        self->home[0] = '\0';
-        return ESPER_FAIL(ESPER_E_IO, "no directory for the benchmark's runs can be made in /tmp: %s", strerror(code));
-    }
+    ESPER_TRY(esper_bench_home_open(self->home));
     snprintf(self->on_one.dir, sizeof(self->on_one.dir), "%s/one", self->home);
     snprintf(self->on_two.dir, sizeof(self->on_two.dir), "%s/two", self->home);
     return ESPER_OK;
-}
-
-static void remove_home(const learn_bench *self)
-{
-    if (self->home[0] == '\0')
-        return;
-    remove_dir(self->on_one.dir);
-    remove_dir(self->on_two.dir);
-    remove_dir(self->home);
 }
 
 /* ------------------------------------------------------------------------------------------------ rounds */
@@ -253,7 +219,7 @@ static esper_status run(esper_bench_request *request)
         status = measure(&self);
     if (status == ESPER_OK)
         report(&self);
-    remove_home(&self);
+    esper_bench_home_close(self.home);
     return status;
 }
 

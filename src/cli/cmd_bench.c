@@ -7,9 +7,9 @@
 #include "bench/bench.h"
 #include "cli/cli.h"
 
-static const esper_bench_subject *const subjects[] = {&esper_bench_train,   &esper_bench_fleet, &esper_bench_guard,
-                                                      &esper_bench_gate,    &esper_bench_ranks, &esper_bench_tune,
-                                                      &esper_bench_tickets, &esper_bench_learn, NULL};
+static const esper_bench_subject *const subjects[] = {
+    &esper_bench_train, &esper_bench_fleet,   &esper_bench_guard, &esper_bench_gate, &esper_bench_ranks,
+    &esper_bench_tune,  &esper_bench_tickets, &esper_bench_learn, &esper_bench_env,  NULL};
 
 static int by_value(const void *a, const void *b)
 {
@@ -32,6 +32,8 @@ bool esper_bench_is_wanted(const esper_bench_request *request, const char *name)
     return strncmp(name, request->name, n) == 0 && (name[n] == '\0' || name[n] == '.');
 }
 
+static const char *const of_env[] = {"envs", "epochs", NULL};
+
 enum { JSON, QUICK, PACED, DEVICE, OUT };
 
 static const esper_command_option options[] = {
@@ -50,6 +52,9 @@ static esper_status run(esper_cli_call *call)
 
     if (request.out != NULL && strncmp(request.name, "tune", 4) != 0)
         return esper_cli_usage(call, "--out is for tune");
+    for (int i = 0; strncmp(request.name, "env", 3) != 0 && of_env[i] != NULL; i++)
+        if (esper_config_place_of(&call->config, esper_config_find(of_env[i])) == ESPER_CONFIG_FLAG)
+            return esper_cli_usage(call, "--%s is for env", of_env[i]);
     for (int i = 0; subjects[i] != NULL; i++)
         ESPER_TRY(subjects[i]->run(&request));
     return request.n_run > 0 ? ESPER_OK : esper_cli_usage(call, "no benchmark is called '%s'", request.name);
@@ -84,22 +89,26 @@ const esper_command esper_command_bench = {
         "                  decisions of environments a second (learn.steps); what two threads spend their time on\n"
         "                  (learn.hosts, learn.validation, learn.policy, learn.bookkeeping, learn.waiting; learn.overhead is\n"
         "                  policy and bookkeeping, at most 10 %); two threads beside one (learn.two, at least 1.8)\n"
+        "  env             steps of environments a second: epochs trained, validated, measured and decided in rounds of `esper\n"
+        "                  learn`, records and updates included, and what they are spent on; 16 networks of the earlier system's\n"
+        "                  CIFAR host (env.cifar16), 256 of fashion_fast (env.fashion_fast256); below 20 seconds each\n"
         "NAME is one of these, or a longer name such as guard.scan.gpt2.\n\n"
         "limit is the best that any program could do in the figure's place, by the same threads or on the same device:\n"
         "train: the multiply-add peak; guard.scan: the time to read the same bytes once and do nothing with them;\n"
         "guard.rollback: the time to copy them once; fleet: twice one thread; gate: as above. The percentage (ratio) says\n"
         "how near the figure comes: 100 % is nothing left to gain; chance, and caches, may show a little more.\n"
-        "fleet.replan stands beside its goal of 1 ms instead: less is better; learn beside its goals, too.\n\n"
+        "fleet.replan stands beside its goal of 1 ms instead: less is better; learn and env beside their goals, too.\n\n"
         "  --json          one JSON object a line: name, value, unit, limit, ratio; tickets: name, before, after, unit, ratio\n"
         "  --device NAME   guard, tickets: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
         "  --out FILE      tune: write the table, with the faster ways, to this file; ESPER_TUNE=FILE takes it\n"
         "  --quick         small shapes and few rounds: to see it work, not to measure; guard: lines say \"quick\", no more\n"
         "  --paced         one benchmark: measure once for each line of standard input, to take turns with\n"
         "                  another program\n"
-        "  --threads N, --backend NAME   as for train; fleet and learn take two threads and one\n\n"
+        "  --threads N, --backend NAME   as for train; fleet and learn take two threads and one\n"
+        "  --envs N, --epochs N, --data PATH   env: so many environments, decisions of an episode; where Fashion-MNIST lies\n\n"
         "Environment: ESPER_KERNELS=avx512|avx2|portable takes another kernel set than the fastest; ESPER_TUNE=FILE another\n"
         "tune table than the one built in (docs/determinism.md).",
-    .keys = (const char *const[]){"threads", "backend", NULL},
+    .keys = (const char *const[]){"threads", "backend", "data", "envs", "epochs", NULL},
     .has_ranks = true, /* gate and ranks; the others are each rank's own */
     .options = options,
     .wants = "the name of a benchmark",

@@ -419,10 +419,22 @@ static void take_recent(learn *self, esper_learn_round *round)
     round->best = self->best;
 }
 
+/* Threads that play environments: the pool's, or one for each environment where they wait for a device. */
+static double count_threads(const learn *self)
+{
+    int n_envs = self->learner != NULL ? esper_learner_own_envs(self->learner) : 1, n_threads, width;
+
+    if (self->base.engine == NULL)
+        return 1.0;
+    n_threads = esper_pool_threads(self->base.engine->pool);
+    width = esper_backend_width(self->base.engine->backend, self->base.engine->pool);
+    return width <= n_threads ? n_threads : n_envs < width ? n_envs : width;
+}
+
 static void add_times(learn *self, double wall, const esper_fleet_times *before)
 {
     esper_fleet_times now = esper_fleet_times_of(self->fleet);
-    double threads = esper_pool_threads(self->base.engine->pool), busy;
+    double threads = count_threads(self), busy;
 
     self->times.hosts += now.train - before->train;
     self->times.validation += now.valid - before->valid;
@@ -592,7 +604,7 @@ static esper_status play_all(learn *self)
 
 static void take_result(learn *self)
 {
-    double threads = self->base.engine != NULL ? esper_pool_threads(self->base.engine->pool) : 1;
+    double threads = count_threads(self);
 
     self->result.task = self->base.task->name;
     if (self->program != NULL)
@@ -604,6 +616,7 @@ static void take_result(learn *self)
     self->result.seconds = esper_clock_seconds() - self->began;
     self->result.times = self->times;
     self->result.times.bookkeeping += (self->round_wall - self->fleet_wall - self->times.policy) * threads;
+    self->result.times.deciding = self->deciding;
     self->result.times.policy = self->times.policy * threads + self->deciding; /* all threads are there for the first */
 }
 

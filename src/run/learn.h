@@ -13,9 +13,11 @@
 #include "run/task.h"
 #include "run/run_dir.h"
 
-/* Seconds of threads, by what they were spent on. `waiting`: a thread had nothing to do while another finished. */
+/* Seconds of threads, by what they were spent on. `waiting`: a thread had nothing to do while another finished. On a device, where
+ * each environment has a thread, those threads are meant, and what they wait for counts as what it is for. */
 typedef struct esper_learn_times {
     double hosts, validation, policy, bookkeeping, waiting;
+    double deciding; /* of `policy`: without the updates */
 } esper_learn_times;
 
 /* One round. Means are over its episodes, of all ranks. */

@@ -170,6 +170,13 @@ esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *c
     desc.target = config->target;
     desc.cache = config->cache;
     desc.threads = config->threads;
+    if (task->synth.n_train > 0)
+        desc.n_train = task->synth.n_train;
+    if (task->synth.channels > 0) {
+        desc.channels = task->synth.channels;
+        desc.height = task->synth.height;
+        desc.width = task->synth.width;
+    }
     return desc;
 }
 

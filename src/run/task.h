@@ -12,6 +12,10 @@ typedef struct esper_task {
     const char  *settings; /* "key = value" lines laid over the defaults of the configuration */
     const char  *growth;   /* more of them, for runs that grow; "" = none */
     const char  *about;
+    struct {
+        int      channels, height, width;
+        uint32_t n_train; /* before carving */
+    } synth; /* of synthetic images; 0 = the source's own */
 } esper_task;
 
 /* All tasks, NULL at the end; the first is the default. */

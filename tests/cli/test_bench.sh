@@ -64,6 +64,25 @@ expect_code 2
 expect_words err "learn takes no --device and no --paced"
 expect_equal "runs of the benchmark left here" "$(ls -d runs 2>/dev/null)" ""
 
+# ---- env: rounds of learning with what they are spent on, and no runs left behind
+esper bench env --quick --json --envs 3
+expect_code 0
+expect_equal "lines" "$(wc -l <out.txt)" 2
+expect_words out '"name":"env.cifar16"' '"name":"env.fashion_fast256"' '"unit":"steps/s"' '"limit":500' '"limit":3000' \
+    '"envs":3' '"rounds":2' '"whole":true' '"data":"synthetic"' '"quick":true'
+expect_equal "shares of the time" "$(sed 's/.*"parts":{\([^}]*\)}.*/\1/; s/"[a-z]*"://g; s/,/ /g' out.txt |
+    awk '{ s = 0; for (i = 1; i <= NF; i++) s += $i; good += NF == 6 && s > 0.999 && s < 1.001 } END { print good }')" 2
+esper bench env.cifar16 --quick
+expect_code 0
+expect_words out "env.cifar16" "steps/s" "goal 500" "training" "bookkeeping"
+esper bench env --paced
+expect_code 2
+expect_words err "env takes no --device and no --paced"
+esper bench learn --envs 3
+expect_code 2
+expect_words err "--envs is for env"
+expect_equal "runs of the benchmark left here" "$(ls -d runs 2>/dev/null)" ""
+
 # ---- tune: a line for each row, and a table that the program takes
 esper bench tune --quick --threads 1 --out my.table
 expect_code 0
