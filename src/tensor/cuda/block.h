@@ -159,6 +159,37 @@ BLOCK_FUNCTION block_weights_cut block_weights_cut_of(const block_conv *v)
     return cut;
 }
 
+/* The same on tensor cores (block_weigh.cu), of 3 x 3 taps: a block of threads makes 8 output by 4 input channels, or 16 by 8, over some
+ * rows of pixels of a block of samples; over all rows of several blocks where an image is small. */
+typedef struct block_weigh_cut {
+    bool wide; /* 16 by 8 */
+    int in_tiles, out_tiles; /* of one group */
+    int parts, part_rows;    /* of one block of samples, and the rows of pixels of each */
+    int span;                /* blocks of samples for a part */
+    int blocks;              /* of threads, for all parts that a block of samples is the first of */
+} block_weigh_cut;
+
+BLOCK_FUNCTION bool block_weighs_on_cores(const block_conv *v)
+{
+    return v->kernel == 3 && v->in_c > 1 && v->out_c > 1;
+}
+
+BLOCK_FUNCTION block_weigh_cut block_weigh_cut_of(const block_conv *v)
+{
+    int pixels = v->out_h * v->out_w, wanted = pixels / BLOCK_ROW_PIXELS;
+    block_weigh_cut cut;
+
+    cut.wide = v->out_c > 8;
+    cut.in_tiles = block_divide(v->in_c, cut.wide ? 8 : 4);
+    cut.out_tiles = block_divide(v->out_c, cut.wide ? 16 : 8);
+    wanted = wanted < 1 ? 1 : wanted > v->out_h ? v->out_h : wanted;
+    cut.part_rows = block_divide(v->out_h, wanted);
+    cut.parts = block_divide(v->out_h, cut.part_rows);
+    cut.span = pixels < BLOCK_ROW_PIXELS ? BLOCK_ROW_PIXELS / pixels : 1;
+    cut.blocks = v->groups * cut.in_tiles * cut.out_tiles * cut.parts;
+    return cut;
+}
+
 /* ------------------------------------------------------------------------------------------------ norm */
 
 /* Where the parts of a batch norm's lane are. */
@@ -220,7 +251,7 @@ typedef struct block_scratch {
     size_t values;        /* (1 + 2 C) double */
     size_t mean_g, slope; /* (C) float, backward: what the batch takes from every gradient */
     size_t sums;          /* (blocks, parts, C, 2) double */
-    size_t weights;       /* (blocks, parts, all weights) float, backward */
+    size_t weights;       /* (blocks, parts, all weights) float, backward; on tensor cores blocks / span, or fewer */
     size_t bytes;
 } block_scratch;
 
@@ -248,8 +279,10 @@ BLOCK_FUNCTION block_scratch block_scratch_of(const esper_lane *lane, bool back,
     }
     if (block_has_conv(lane) && back) {
         block_conv v = block_conv_of(lane, false);
+        int parts = block_weights_cut_of(&v).parts,
+            others = block_weighs_on_cores(&v) ? block_weigh_cut_of(&v).parts : 0;
 
-        s.weights = block_take(&s, n_blocks * (size_t)block_weights_cut_of(&v).parts * (size_t)lane->in[1].count *
+        s.weights = block_take(&s, n_blocks * (size_t)(parts > others ? parts : others) * (size_t)lane->in[1].count *
                                        sizeof(float));
     }
     return s;

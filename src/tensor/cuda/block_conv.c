@@ -40,10 +40,19 @@ static void push_weights(block_list *list, const esper_lane *lane)
                                             {"esper_block_conv_weights_7_1", "esper_block_conv_weights_7_8"}};
     block_conv v = block_conv_of(lane, false);
     block_weights_cut cut = block_weights_cut_of(&v);
+    int joiners = esper_cuda_divide(lane->in[1].count, BLOCK_THREADS);
 
+    if (block_weighs_on_cores(&v)) {
+        block_weigh_cut tiles = block_weigh_cut_of(&v);
+
+        block_push(list, tiles.wide ? "esper_block_weigh_16" : "esper_block_weigh_8", BLOCK_THREADS,
+                   esper_cuda_divide(block_most(lane), tiles.span) * (int64_t)tiles.blocks, 0);
+        block_push(list, "esper_block_weigh_join", BLOCK_THREADS, joiners, 0);
+        return;
+    }
     block_push(list, names[block_side(&v) / 2][cut.out / 8], BLOCK_THREADS,
                esper_cuda_divide(block_most(lane) * cut.parts * cut.warps, BLOCK_WARPS), 0);
-    block_push(list, "esper_block_conv_join", BLOCK_THREADS, esper_cuda_divide(lane->in[1].count, BLOCK_THREADS), 0);
+    block_push(list, "esper_block_conv_join", BLOCK_THREADS, joiners, 0);
 }
 
 /* The gradients of x and of the weights. */
