@@ -177,4 +177,5 @@ def main():
         say(**peer.answer(line.strip()))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,66 +1,198 @@
 #!/usr/bin/env bash
-# Checks and times the cuda backend on a machine with a GPU, from a folder that was packed elsewhere: program, tests over the
-# driver, their libraries in lib/, data in data/. Every part has a time limit and goes on where another failed; figures come last.
-#   usage: fleet.sh FOLDER [PART...]     parts: check tests bench peers grow sanitize; all of them unless named
+# Checks and times the cuda backend on a machine with a GPU, from the folder that dev/gpu/pack.sh has packed. Every part has a time limit
+# and goes on where another failed; what it says in detail is in a log, and what counts comes last, a few lines for each part.
+#   usage: build/gpu-kit/fleet.sh [PART...]
+#     check     a few steps of three tasks beside those of ref
+#     tests     the tests of the backend on the device, some at a time
+#     random    RANDOM_COUNT networks (3000) beside ref, and the same bits alone and in company
+#     poison    64 networks, one of them poisoned POISON_COUNT times (1000)
+#     golden    recorded networks
+#     sanitize  compute-sanitizer's four tools over SANITIZE_COUNT random networks (100)
+#     bench     esper bench train and fleet; of environments, where the program has it
+#     peers     networks beside PyTorch; PRECISIONS (fp32), ROUNDS (5), NETS (all)
+#     labs      labs of single kernels
+#     grow      a whole run on Fashion-MNIST, replayed; only where the data is packed
+#   All but grow and peers, unless some are named.
+# Environment: KIT, the folder (that of this script); OUT, a folder for one file with all logs; HOST=1 rehearses it without a device,
+# over the driver made of the host, with counts to match.
 set -u
-kit=$(cd "$1" && pwd)
-shift
-[ $# -gt 0 ] || set -- check tests bench peers grow sanitize
-export LD_LIBRARY_PATH=$kit/lib
-out=${OUT:-$(mktemp -d)}
-work=$(mktemp -d)
-cd "$work" || exit 1
 
-# The loss and weights of a few steps on the device beside those of ref: equal but for rounding.
+kit=$(cd "${KIT:-$(dirname "$0")}" && pwd)
+[ $# -gt 0 ] || set -- check tests random poison golden sanitize bench labs
+work=$(mktemp -d)
+logs=$work/logs
+mkdir -p "$logs"
+verdicts=$work/verdicts
+export kit logs
+
+# Python has libraries of its own.
+alone=${LD_LIBRARY_PATH:-}
+export LD_LIBRARY_PATH=$kit/lib${alone:+:$alone}
+export ESPER_GOLDEN=$kit/golden XDG_CACHE_HOME=$work/cache ESPER_TEST_GPU=1
+backend=cuda
+if [ "${HOST:-0}" = 1 ]; then
+    unset ESPER_TEST_GPU
+    backend=cpu # the program itself knows no such driver
+    RANDOM_COUNT=${RANDOM_COUNT:-20} POISON_COUNT=${POISON_COUNT:-3} SANITIZE_COUNT=${SANITIZE_COUNT:-2}
+fi
+
+# run NAME SECONDS COMMAND...: in a folder of its own, with a time limit; its output becomes a log. Returns its status.
+run() {
+    local name=$1 seconds=$2 folder
+    shift 2
+    folder=$(mktemp -d "$work/in.XXXXXX")
+    (cd "$folder" && timeout "$seconds" "$@") >"$logs/$name.log" 2>&1
+}
+export -f run
+export work
+
+# verdict NAME STATUS PATTERN: what counts of a log, and its end where it failed.
+verdict() {
+    local log=$logs/$1.log
+    if [ "$2" = 0 ]; then
+        echo "ok      $1"
+        grep -hE "$3" "$log" | cut -c1-400 | sed 's/^/        /'
+    else
+        echo "FAILED  $1 (exit $2)"
+        tail -n 12 "$log" | cut -c1-300 | sed 's/^/        /'
+    fi
+}
+
+# Three tasks on ref and on the device, all at a time: losses of twelve steps in as many digits as are printed.
 check() {
-    for job in "synth" "synth --channels 16 --blocks 2" "synth --batch 50" "synth_table" "synth_text" "synth_text --dropout 0.1" \
-        "synth --plant r0c0:norm,r1c0:attention,r0c1:depthwise" "synth --plant r1c1:bottleneck,r0c0:conv_heavy" \
-        "synth_text --plant l0:mlp,l1:attention"; do
-        for backend in ref cuda; do
+    local jobs=("synth --batch 50" "synth_text --dropout 0.1" "synth --plant r0c0:norm,r1c0:attention") i side
+    for i in "${!jobs[@]}"; do
+        for side in ref "$backend"; do
             # shellcheck disable=SC2086
-            timeout 60 "$kit/esper" train $job --epochs 1 --max-steps 12 --backend $backend --progress plain \
-                --run-dir "$work/c-$backend-$RANDOM" >"$work/$backend.txt" 2>&1 || tail -n 2 "$work/$backend.txt"
-            printf '%-62s %-5s %s\n' "$job" $backend "$(grep -E 'epoch|test' "$work/$backend.txt" | tr -s ' ' | tail -n 2 | tr '\n' '|')"
+            run "check_${i}_$side" 60 "$kit/esper" train ${jobs[i]} --epochs 1 --max-steps 12 --backend "$side" --progress plain \
+                --run-dir "$work/check_${i}_$side" &
         done
+    done
+    wait
+    for i in "${!jobs[@]}"; do
+        for side in ref "$backend"; do
+            grep -oE '(loss|accuracy|bits)[^,|]*[0-9.]+' "$logs/check_${i}_$side.log" | tail -n 4 | tr '\n' ' ' >"$work/said_$side"
+        done
+        if [ -s "$work/said_ref" ] && cmp -s "$work/said_ref" "$work/said_$backend"; then
+            echo "ok      check: ${jobs[i]}: $(cat "$work/said_$backend")"
+        else
+            echo "DIFFERS check: ${jobs[i]}: ref $(cat "$work/said_ref"), $backend $(cat "$work/said_$backend")" \
+                "$(tail -n 1 "$logs/check_${i}_$backend.log" | cut -c1-200)"
+        fi
     done
 }
 
 tests() {
-    for test in "$kit"/test_*; do
-        (cd "$(mktemp -d)" && ESPER_TEST_GPU=1 timeout 60 "$test" >"$out/$(basename "$test").log" 2>&1)
-        echo "$(basename "$test"): $? $(grep -cE '       OK' "$out/$(basename "$test").log") ok $(grep -E 'FAILED|error|Error' "$out/$(basename "$test").log" | head -n 3 | tr '\n' '|')"
+    local test name
+    for test in "$kit"/tests/*; do
+        name=$(basename "$test")
+        case $name in cuda_random | engine_poison | cuda_parity | policy_policy_net*) ;; *) echo "$name" ;; esac
+    done | xargs -P 6 -I{} bash -c 'run test_{} 60 "$kit/tests/{}"; echo $? >"$logs/test_{}.status"'
+    for test in "$logs"/test_*.status; do
+        name=$(basename "$test" .status)
+        verdict "$name" "$(cat "$test")" '^\[  PASSED'
+    done
+}
+
+random() {
+    ESPER_TEST_COUNT=${RANDOM_COUNT:-3000} run random "${RANDOM_LIMIT:-150}" "$kit/tests/cuda_random"
+    verdict random $? '^([0-9]+ networks|once:)'
+}
+
+poison() {
+    ESPER_TEST_COUNT=${POISON_COUNT:-1000} run poison "${POISON_LIMIT:-100}" "$kit/tests/engine_poison"
+    verdict poison $? '^[0-9]+ networks'
+}
+
+golden() {
+    run golden 90 "$kit/tests/cuda_parity"
+    verdict golden $? 'values of|SKIPPED|skipped'
+    for test in "$kit"/tests/policy_policy_net*; do
+        [ -f "$test" ] || continue
+        run golden_policy 60 "$test"
+        verdict golden_policy $? 'tolerance|skipped|PASSED'
+    done
+}
+
+# One process for each tool, side by side: with a hundred networks a launch has a hundred lanes, so that is quick enough.
+sanitize() {
+    local tool
+    command -v compute-sanitizer >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+    if ! command -v compute-sanitizer >/dev/null; then
+        echo "skipped sanitize: there is no compute-sanitizer"
+        return
+    fi
+    for tool in memcheck racecheck synccheck initcheck; do
+        (
+            ESPER_TEST_COUNT=${SANITIZE_COUNT:-100} ESPER_TEST_FILTER='*agree*' run "sanitize_$tool" "${SANITIZE_LIMIT:-200}" \
+                compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 5 "$kit/tests/cuda_random"
+            echo $? >"$logs/sanitize_$tool.status"
+        ) &
+    done
+    wait
+    for tool in memcheck racecheck synccheck initcheck; do
+        verdict "sanitize_$tool" "$(cat "$logs/sanitize_$tool.status")" 'ERROR SUMMARY|RACECHECK SUMMARY|^[0-9]+ networks'
     done
 }
 
 bench() {
-    timeout 60 "$kit/esper" bench train --backend cuda
-    timeout 120 "$kit/esper" bench fleet --backend cuda
+    local what
+    for what in train fleet env; do
+        [ $what != env ] || "$kit/esper" bench --help | grep -q '^  env ' || continue
+        run "bench_$what" 120 "$kit/esper" bench $what --backend "$backend" ${QUICK:+--quick}
+        verdict "bench_$what" $? '^(train|fleet|env)'
+    done
 }
 
 peers() {
-    for net in "small eager,compile,graph" "b8d compile,graph" "lm compile,graph"; do
+    local precision
+    for precision in ${PRECISIONS:-fp32}; do
         # shellcheck disable=SC2086
-        timeout 90 python3 "$kit/host_torch.py" $net 2>&1 | tail -n 3
+        LD_LIBRARY_PATH=$alone run "peers_$precision" "${PEERS_LIMIT:-240}" python3 "$kit/peers/train_gpu.py" --esper "$kit/esper" \
+            --rounds "${ROUNDS:-5}" --precision "$precision" ${NETS:-}
+        verdict "peers_$precision" $? '^\{'
+    done
+}
+
+labs() {
+    local lab
+    for lab in "$kit"/labs/*; do
+        [ -x "$lab" ] || continue
+        run "lab_$(basename "$lab")" "${LAB_LIMIT:-40}" "$lab"
+        verdict "lab_$(basename "$lab")" $? '.'
     done
 }
 
 grow() {
-    time timeout 90 "$kit/esper" grow fashion --data "$kit/data" --backend cuda --progress plain --run-dir "$work/grown" >"$out/grow.txt" 2>&1
-    tail -n 12 "$out/grow.txt"
-    timeout 60 "$kit/esper" replay "$work/grown" 2>&1 | tail -n 3
+    if [ ! -d "$kit/data" ]; then
+        echo "skipped grow: the data is not packed (DATA=yes dev/gpu/pack.sh)"
+        return
+    fi
+    run grow 120 "$kit/esper" grow fashion --data "$kit/data" --backend "$backend" --progress plain --run-dir "$work/grown"
+    verdict grow $? 'accuracy|test|grown|alone'
+    run replay 90 "$kit/esper" replay "$work/grown"
+    verdict replay $? '.'
 }
 
-sanitize() {
-    for tool in memcheck racecheck; do
-        timeout 100 compute-sanitizer --tool $tool "$kit/esper" train synth --epochs 1 --max-steps 2 --backend cuda \
-            --run-dir "$work/s-$tool" >"$out/$tool.txt" 2>&1
-        grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" || tail -n 3 "$out/$tool.txt"
-    done
-}
-
-nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm --format=csv,noheader
+nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,memory.total --format=csv,noheader
 "$kit/esper" --version
+"$kit/esper" info backends | grep -E 'device of the cuda' || true
 for part in "$@"; do
-    echo "==== $part"
-    $part
+    case $part in
+    check | tests | random | poison | golden | sanitize | bench | peers | labs | grow) ;;
+    *)
+        echo "fleet.sh: there is no part '$part'" >&2
+        continue
+        ;;
+    esac
+    began=$(date +%s%N)
+    echo "==== $part" >>"$verdicts"
+    $part >>"$verdicts" 2>&1
+    tenths=$((($(date +%s%N) - began) / 100000000))
+    echo "---- $part took $((tenths / 10)).$((tenths % 10)) s" >>"$verdicts"
 done
+if [ -n "${OUT:-}" ]; then
+    tail -n +1 "$verdicts" "$logs"/*.log >"$OUT/fleet-logs.txt"
+fi
+cat "$verdicts"
+! grep -qE '^(FAILED|DIFFERS)' "$verdicts"

@@ -786,5 +786,7 @@ int main(void)
         cmocka_unit_test(company_changes_no_bit),
     };
 
+    if (getenv("ESPER_TEST_FILTER") != NULL)
+        cmocka_set_test_filter(getenv("ESPER_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

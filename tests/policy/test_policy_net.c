@@ -1,4 +1,4 @@
-/* ctest: timeout=120 labels=golden sealed=also cuda=also */
+/* ctest: timeout=120 labels=golden sealed=also cuda=also driver=also */
 /* The policy's network: a recorded one with all its gradients, finite differences through the whole of it, and what must
  * hold for any weights. */
 #include <setjmp.h>
@@ -18,6 +18,12 @@
 #include "policy/policy_net.h"
 #include "support/golden.h"
 #include "support/memory.h"
+
+#ifdef ESPER_TEST_DRIVER
+#define FAST "cuda"
+#else
+#define FAST "cpu"
+#endif
 
 enum { HEADS = 8, OP = 7 };
 
@@ -321,7 +327,7 @@ static void recorded_network(void **state)
     }
     check_good(esper_safetensors_open(path, &recorded));
     check_recorded("ref");
-    check_recorded("cpu");
+    check_recorded(FAST);
     printf("largest part of a tolerance used: %.0f %%\n", 100 * worst_share);
     esper_safetensors_close(recorded);
 }
@@ -441,7 +447,7 @@ static void steps_are_steps(void **state)
     fixture f;
 
     (void)state;
-    open_net(&f, "cpu", &d, N, T, N);
+    open_net(&f, FAST, &d, N, T, N);
     act = esper_policy_net_io(f.net, ESPER_POLICY_ACT);
     learn = esper_policy_net_io(f.net, ESPER_POLICY_LEARN);
     fill_inputs(&learn, N, T);
@@ -485,7 +491,7 @@ static void resets_and_critics(void **state)
     fixture f;
 
     (void)state;
-    open_net(&f, "cpu", &d, 1, T, N);
+    open_net(&f, FAST, &d, 1, T, N);
     io = esper_policy_net_io(f.net, ESPER_POLICY_LEARN);
     fill_inputs(&io, N, T);
     io.reset[0] = 1.0f;

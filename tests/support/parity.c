@@ -24,6 +24,8 @@ esper_status parity_backend_open(const parity_backend *wanted, esper_pool *pool,
     char before[32] = "";
     esper_status status = ESPER_OK;
 
+    if (strcmp(wanted->name, "cuda") == 0)
+        return parity_cuda_open(pool, be_out);
     if (wanted->kernels == NULL)
         return esper_backend_open(wanted->name, pool, be_out);
     snprintf(before, sizeof(before), "%s", asked != NULL ? asked : "");

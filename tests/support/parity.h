@@ -18,6 +18,9 @@ extern const parity_backend parity_backends[];
 /* E_UNSUPPORTED when this processor cannot run the kernel set. */
 esper_status parity_backend_open(const parity_backend *wanted, esper_pool *pool, esper_backend **be_out);
 
+/* That of "cuda": in memory that the host sees as well. */
+esper_status parity_cuda_open(esper_pool *pool, esper_backend **be_out);
+
 /* Opens a backend, checks all files of these parts (bits) that are here, prints one line of what was compared, and
  * closes all again. n_mismatches counts; so does a block of memory that stays behind. E_UNSUPPORTED as above. */
 esper_status parity_check_backend(const parity_backend *wanted, unsigned parts, int *n_mismatches_out);

@@ -383,17 +383,20 @@ esper_status cuda_queue_launch(cuda_queue *queue, const esper_launch *launch)
 esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *programs, int n_programs)
 {
     cuda_backend *self = backend_of(queue);
-    int end = queue->end;
+    int n_known = 0, end;
 
     for (int k = 0; k < n_programs; k++) {
-        cuda_entry entry = {.kind = CUDA_PROGRAM, .n = k == 0 ? n_programs : 1};
+        n_known += programs[k].id != 0 && programs[k].n_launches > 0;
+        for (int i = 0; programs[k].id == 0 && i < programs[k].n_launches; i++)
+            ESPER_TRY(cuda_queue_launch(queue, &programs[k].launches[i]));
+    }
+    end = queue->end;
+    for (int k = 0; k < n_programs; k++) {
+        cuda_entry entry = {.kind = CUDA_PROGRAM, .n = queue->end == end ? n_known : 1};
         esper_status status;
 
-        if (programs[k].id == 0) {
-            for (int i = 0; i < programs[k].n_launches; i++)
-                ESPER_TRY(cuda_queue_launch(queue, &programs[k].launches[i]));
+        if (programs[k].id == 0 || programs[k].n_launches == 0) /* one that only hands on its input has no launch */
             continue;
-        }
         pthread_mutex_lock(&self->lock);
         status = cuda_lanes_program(&self->lanes, &programs[k], &entry.program);
         pthread_mutex_unlock(&self->lock);
