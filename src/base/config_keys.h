@@ -300,6 +300,8 @@
       "it, or a name from `esper info hosts`. Empty: what the settings below make.")                                   \
     X(NETWORK, slots, TEXT, "", ANY, "NAMES", GROWN, SEEDS, BITS,                                                      \
       "Slots where it may grow, separated by commas, such as r0c1,r1c0; `esper info net` lists them. Empty: all.")     \
+    X(NETWORK, stack, INT, "0", BETWEEN(0, 7), "times", EVERY, SEEDS, BITS,                                            \
+      "How often a slot opens again: behind a seed that was kept in r0c1 another can grow in r0c1_2, and so on.")      \
     X(NETWORK, blocks, INT, "3", BETWEEN(2, 8), "blocks", EVERY, IMAGES | SHAPED, BITS,                                \
       "Convolution blocks of an image host; each doubles the channels.")                                               \
     X(NETWORK, channels, INT, "8", BETWEEN(1, 512), "channels", EVERY, IMAGES | SHAPED, BITS,                          \

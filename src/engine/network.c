@@ -48,10 +48,13 @@ static esper_status open_slab(esper_network *network)
     const esper_engine *engine = network->engine;
     int n_moments = engine->config.optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? 2 : 1;
     esper_slab_desc desc = {.n_moments = engine->use != ESPER_USE_EVALUATE ? n_moments : 0};
+    int64_t limit = esper_engine_params_limit(&engine->config), host = esper_net_count_params(&engine->plain, -1),
+            room = limit > host ? limit - host : 0;
+    bool limited = limit > 0 && engine->config.plant[0] == '\0'; /* nobody asks a planted seed for its size */
     esper_status status;
 
     if (engine->use == ESPER_USE_GROW || engine->config.plant[0] != '\0')
-        ESPER_TRY(esper_splice_reserve(&network->slots, engine->host.topology, UINT32_MAX, &desc));
+        ESPER_TRY(esper_splice_reserve(&network->slots, engine->host.topology, UINT32_MAX, limited ? room : -1, &desc));
     status = esper_slab_init(&network->slab, engine->backend, &engine->plain, &desc);
     if (status == ESPER_E_NOMEM)
         return ESPER_FAIL(ESPER_E_NOMEM,
@@ -476,6 +479,11 @@ static esper_status plant_seeds(esper_network *network)
     while ((word = strsep(&rest, ",")) != NULL)
         if (word[0] != '\0')
             ESPER_TRY(plant_one(network, word));
+    for (int k = 0; k < network->slots.n; k++)
+        if (!esper_slot_is_empty(&network->slots.slot[k]) && !esper_slots_is_open(&network->slots, k))
+            return ESPER_FAIL(ESPER_E_CONFIG, "plant: %s opens behind a seed in %s, and none is planted there",
+                              network->slots.slot[k].id,
+                              network->slots.slot[esper_slots_behind(&network->slots, k)].id);
     return ESPER_OK;
 }
 

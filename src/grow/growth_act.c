@@ -64,10 +64,11 @@ static void show_slot(const esper_growth *growth, int k, const esper_policy_view
 
     esper_policy_slot_init(view, growth->network->engine->host.topology, slot->id);
     view->stage = slot->stage;
+    view->closed = !esper_slots_is_open(&growth->network->slots, k);
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
-    view->blueprints = esper_policy_blueprints(growth->network->engine->host.topology);
+    view->blueprints = view->closed ? 0 : esper_policy_blueprints(growth->network->engine->host.topology);
     for (int i = 1; i < ESPER_POLICY_BLUEPRINTS; i++) { /* those that fit the slot, the budget and the usual birth */
         const esper_blueprint *blueprint = esper_policy_blueprint(growth->network->engine->host.topology, i);
 

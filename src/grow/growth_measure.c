@@ -315,7 +315,7 @@ static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t
         const esper_slot *slot = &growth->network->slots.slot[k];
         int64_t n_weights = esper_splice_count_probe(growth->network->engine->host.topology, slot->channels);
 
-        if (!esper_slot_is_empty(slot))
+        if (!esper_slot_is_empty(slot) || !esper_slots_is_open(&growth->network->slots, k))
             continue;
         if (n_batches > 1)
             growth->measuring.probed[k] = expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches,

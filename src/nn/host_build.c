@@ -167,16 +167,23 @@ static esper_status place_slots(builder *b)
     return ESPER_OK;
 }
 
+static int count_kept(const builder *b)
+{
+    int n = 0;
+
+    for (int k = 0; k < b->n_slots; k++)
+        n += b->slots[k].kept;
+    return n;
+}
+
 /* Every name of the setting is a slot's, and no more slots are left than there is room for. */
 static esper_status check_slots(const builder *b)
 {
     char all[256] = "", name[ESPER_SLOT_CHARS], hint[ESPER_SUGGEST_TEXT_CHARS];
-    int n_kept = 0;
+    int n_kept = count_kept(b);
 
-    for (int k = 0; k < b->n_slots; k++) {
-        n_kept += b->slots[k].kept;
+    for (int k = 0; k < b->n_slots; k++)
         snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", k > 0 ? ", " : "", b->slots[k].name);
-    }
     for (const char *at = b->host->slots; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
         esper_suggest suggest;
         bool found = false;
@@ -198,6 +205,11 @@ static esper_status check_slots(const builder *b)
             "the host has %d slots, and %d at most can grow: put `slot` where they are wanted, or name some "
             "with --slots",
             n_kept, ESPER_MAX_REGIONS - 1);
+    if (n_kept * (b->host->stack + 1) >= ESPER_MAX_REGIONS)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "stack = %d: %d slots that open again so often are %d, and %d at most can grow: a smaller "
+                          "--stack, or fewer slots, named with --slots",
+                          b->host->stack, n_kept, n_kept * (b->host->stack + 1), ESPER_MAX_REGIONS - 1);
     return ESPER_OK;
 }
 
@@ -210,6 +222,28 @@ static int order_of(const builder *b, const slot *of)
         order += b->slots[k].kept &&
                  (b->slots[k].row < of->row || (b->slots[k].row == of->row && b->slots[k].col < of->col));
     return order;
+}
+
+/* The slots that open behind it, one behind the other, at the same place: r0c1, r0c1_2, r0c1_3. To policies they come behind all
+ * others, so that these have the numbers they always had. */
+static int offer_stack(builder *b, esper_boundary boundary, int x)
+{
+    char first[ESPER_SLOT_CHARS];
+    int n_kept = count_kept(b);
+
+    memcpy(first, boundary.slot, sizeof(first));
+    for (int level = 0; level <= b->host->stack; level++) {
+        if (level > 0 && snprintf(boundary.slot, sizeof(boundary.slot), "%.*s_%d", (int)sizeof(first), first,
+                                  level + 1) >= (int)sizeof(boundary.slot)) {
+            if (b->net->status == ESPER_OK)
+                b->net->status = ESPER_FAIL(ESPER_E_CONFIG, "slot %s cannot open again: its name is too long for %s_%d",
+                                            first, first, level + 1);
+            return ESPER_NO_TENSOR;
+        }
+        x = esper_net_boundary(b->net, boundary, x);
+        boundary.order += n_kept;
+    }
+    return x;
 }
 
 static int offer_boundary(builder *b, const slot *at, int x)
@@ -233,7 +267,7 @@ static int offer_boundary(builder *b, const slot *at, int x)
 
     memcpy(boundary.slot, at->name, sizeof(boundary.slot));
     b->layers_at_slot = b->n_layers;
-    return at->kept ? esper_net_boundary(b->net, boundary, x) : x;
+    return at->kept ? offer_stack(b, boundary, x) : x;
 }
 
 /* ------------------------------------------------------------------------------------------------ stages */

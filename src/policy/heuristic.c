@@ -292,7 +292,7 @@ static void decide_germination(heuristic *policy, const esper_policy_view *view,
     int n_empty = 0;
 
     for (int s = 0; s < view->n_slots; s++)
-        n_empty += view->slots[s].stage == ESPER_STAGE_DORMANT;
+        n_empty += view->slots[s].stage == ESPER_STAGE_DORMANT && !view->slots[s].closed;
     esper_decision_init(decision, ESPER_SLOT_OP_WAIT);
     if (since_prune < settings->embargo_epochs)
         esper_decision_because(decision, ESPER_REASON_EMBARGO, "Embargo (%d/%d since prune)", (int)since_prune,

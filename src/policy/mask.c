@@ -18,6 +18,8 @@ static const char *needs_of(const esper_policy_view *view, const esper_policy_sl
     case ESPER_SLOT_OP_GERMINATE:
         if (stage != ESPER_STAGE_DORMANT)
             return "an empty slot";
+        if (slot->closed)
+            return "a kept seed in the slot before it";
         if ((slot->blueprints & esper_policy_blueprints(view->topology)) == 0)
             return "a blueprint that fits the slot and the budget of parameters";
         return view->max_seeds > 0 && esper_policy_view_seeds(view) >= view->max_seeds ? "fewer seeds than max_seeds"

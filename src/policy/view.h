@@ -33,6 +33,7 @@ typedef struct esper_policy_slot {
     char    id[ESPER_POLICY_ID_CHARS];     /* "r0c1" */
     char    seed[ESPER_POLICY_SEED_CHARS]; /* "" while it is empty */
     int     stage;                         /* esper_stage; ESPER_STAGE_DORMANT: it is empty */
+    bool    closed;                        /* another slot at its place has to hold a kept seed before something grows here */
     int     channels;
     int     cooldown_left;                 /* ticks until the slot is empty again; 0 = it does not cool down */
     double  evidence;                      /* how much a seed here promises; comparable between slots, more is better */

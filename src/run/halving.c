@@ -54,8 +54,10 @@ esper_status esper_halving_draw(const esper_slots *slots, const esper_host *host
         memset(set->blueprint, -1, sizeof(set->blueprint));
         for (int k = 0; k < slots->n; k++) {
             uint32_t which = esper_rng_below(&rng, (uint32_t)n_fit[k] + 1);
+            int behind = esper_slots_behind(slots, k); /* that comes first in the table */
+            bool open = esper_slots_is_open(slots, k) || set->blueprint[behind] >= 0;
 
-            if (which == (uint32_t)n_fit[k] || !esper_slot_is_empty(&slots->slot[k]))
+            if (which == (uint32_t)n_fit[k] || !open || !esper_slot_is_empty(&slots->slot[k]))
                 continue;
             set->blueprint[k] = fit[k][which];
             set->params += params[k][set->blueprint[k]];

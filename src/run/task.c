@@ -193,7 +193,7 @@ esper_topology esper_task_topology(const esper_task *task)
 
 esper_host esper_task_host(const esper_task *task, const esper_config *config, const esper_dataset_info *data)
 {
-    esper_host host = {.with_loss = true, .topology = esper_task_topology(task)};
+    esper_host host = {.with_loss = true, .topology = esper_task_topology(task), .stack = config->stack};
 
     _Static_assert(sizeof(host.text) == sizeof(config->host) && sizeof(host.slots) == sizeof(config->slots),
                    "a setting fits its place");

@@ -27,13 +27,24 @@ static bool read_number(const char **text, int *number_out)
     return true;
 }
 
-esper_status esper_slot_id_parse(const char *text, int *row_out, int *col_out)
+/* A place, and behind it, where *level_out is not 0, which of the slots there. */
+static bool read_place(const char *text, int *row_out, int *col_out, int *level_out)
 {
     const char *at = text;
-    int row, col;
 
-    if (text == NULL || *at++ != 'r' || !read_number(&at, &row) || *at++ != 'c' || !read_number(&at, &col) ||
-        *at != '\0')
+    *level_out = 0;
+    if (*at++ != 'r' || !read_number(&at, row_out) || *at++ != 'c' || !read_number(&at, col_out))
+        return false;
+    if (*at == '_')
+        return at++, read_number(&at, level_out) && *at == '\0' && *level_out > 1 && *level_out <= ESPER_SLOT_LEVEL_MAX;
+    return *at == '\0';
+}
+
+esper_status esper_slot_id_parse(const char *text, int *row_out, int *col_out)
+{
+    int row, col, level;
+
+    if (text == NULL || !read_place(text, &row, &col, &level) || level != 0)
         return ESPER_FAIL(ESPER_E_ARG, "\"%.40s\" is no slot: expected r<row>c<column>, such as r0c1",
                           text != NULL ? text : "");
     *row_out = row;
@@ -55,17 +66,17 @@ static bool is_word(const char *text)
 
 bool esper_slot_id_is_name(const char *text)
 {
-    int row, col;
+    int row, col, level;
 
-    return is_word(text) || esper_slot_id_parse(text, &row, &col) == ESPER_OK;
+    return is_word(text) ||
+           (strnlen(text, ESPER_SLOT_CHARS) < ESPER_SLOT_CHARS && read_place(text, &row, &col, &level));
 }
 
 bool esper_slot_id_fits(const char *text, int row, int col)
 {
-    int named_row, named_col;
+    int named_row, named_col, level;
 
-    return is_word(text) ||
-           (esper_slot_id_parse(text, &named_row, &named_col) == ESPER_OK && named_row == row && named_col == col);
+    return is_word(text) || (read_place(text, &named_row, &named_col, &level) && named_row == row && named_col == col);
 }
 
 esper_status esper_slot_id_format(int row, int col, char id_out[ESPER_SLOT_CHARS])

@@ -66,6 +66,23 @@ int esper_slots_find(const esper_slots *slots, const char *id)
     return -1;
 }
 
+int esper_slots_behind(const esper_slots *slots, int slot)
+{
+    const esper_slot *of = &slots->slot[slot];
+
+    for (int k = 0; k < slots->n; k++)
+        if (slots->slot[k].row == of->row && slots->slot[k].col == of->col && slots->slot[k].depth == of->depth - 1)
+            return k;
+    return -1;
+}
+
+bool esper_slots_is_open(const esper_slots *slots, int slot)
+{
+    int behind = esper_slots_behind(slots, slot);
+
+    return behind < 0 || slots->slot[behind].stage == ESPER_STAGE_FOSSILIZED;
+}
+
 int esper_slots_count(const esper_slots *slots, uint32_t stages)
 {
     int n = 0;

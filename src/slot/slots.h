@@ -29,6 +29,12 @@ esper_status esper_slots_init(esper_slots *slots, const esper_boundary *boundari
 
 /* The index of a slot; -1 = there is none of that name. */
 int esper_slots_find(const esper_slots *slots, const char *id);
+
+/* A slot at the place of another one is closed until that one's seed was kept. The index of the slot that has to hold such a seed;
+ * -1: the slot is the first one at its place. Whether it is open: it is the first, or the one before it holds a kept seed. */
+int  esper_slots_behind(const esper_slots *slots, int slot);
+bool esper_slots_is_open(const esper_slots *slots, int slot);
+
 /* How many slots are in these stages (bits 1u << stage). */
 int esper_slots_count(const esper_slots *slots, uint32_t stages);
 

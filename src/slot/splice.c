@@ -53,7 +53,7 @@ static seed_part part_of(const esper_splice *splice, int k)
     bool full = splice->presence[k] == ESPER_PRESENCE_FULL;
 
     if (slot->stage == ESPER_STAGE_DORMANT)
-        return splice->probes ? PART_PROBE : PART_NONE;
+        return splice->probes && esper_slots_is_open(splice->slots, k) ? PART_PROBE : PART_NONE;
     if (!esper_stage_runs_seed(slot->stage) || splice->presence[k] == ESPER_PRESENCE_OUT)
         return PART_NONE;
     if (slot->stage == ESPER_STAGE_TRAINING && !full)
@@ -304,7 +304,7 @@ static esper_status reserve_one(const esper_blueprint *blueprint, int channels, 
     return status == ESPER_E_NOMEM ? status : ESPER_OK;
 }
 
-esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints,
+esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints, int64_t room,
                                   esper_slab_desc *desc)
 {
     const esper_blueprint *const *list = esper_blueprint_list(topology);
@@ -314,10 +314,12 @@ esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topol
         desc->n_regions = slots->n + 1;
     for (int k = 0; k < slots->n; k++) {
         int channels = slots->slot[k].channels;
+        bool limited = room >= 0 && esper_slots_behind(slots, k) >= 0;
 
         raise_to(&desc->region_params[k + 1], esper_splice_count_probe(topology, channels) + ESPER_SLAB_ALIGN);
         for (int i = 0; list[i] != NULL; i++)
-            if ((blueprints >> list[i]->index & 1u) != 0)
+            if ((blueprints >> list[i]->index & 1u) != 0 &&
+                !(limited && esper_splice_count_params(list[i], channels) > room))
                 ESPER_TRY(reserve_one(list[i], channels, &desc->region_params[k + 1], &desc->region_buffers[k + 1]));
     }
     return ESPER_OK;

@@ -85,8 +85,9 @@ esper_status esper_splice_count_flops(const esper_host *host, const esper_slots 
                                       const esper_blueprint *blueprint, double flops_out[ESPER_MAX_SLOTS]);
 
 /* Raises the regions of a slab's description to what every blueprint (bits 1u << index) needs in each slot, its gate network
- * and a probe included. Blueprints that are unfit for a slot are passed over there. */
-esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints,
+ * and a probe included. Blueprints that are unfit for a slot are passed over there, and so are, in slots that open again, those of
+ * more parameters than `room`; -1: there is no limit. */
+esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints, int64_t room,
                                   esper_slab_desc *desc);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "tensor/net_build.h"
 
-enum { HOST_PLACE_STEP = 1024, GROW_BY = 64 };
+enum { HOST_PLACE_STEP = 1024, STACK_PLACE_STEP = 128, GROW_BY = 64 };
 
 /* Elements of a tensor (of one sample): far above what memory holds, far below what 64 bits count. */
 #define MAX_COUNT (INT64_C(1) << 40)
@@ -255,12 +255,16 @@ void esper_net_enter(esper_net *net, const char *prefix, int region)
     if (region >= net->n_regions)
         net->n_regions = region + 1;
     /* Seed operations stand between two host operations, so that equal host operations keep equal places: the first
-     * comes right behind the host's last one, which stands a whole step before net->place. */
+     * comes right behind the host's last one, which stands a whole step before net->place. A seed behind another one
+     * begins at a round number, so that its place seldom depends on what stands before it. */
     net->place_step = region == 0 ? HOST_PLACE_STEP : 1;
     if (region == 0)
         net->place = (net->place + HOST_PLACE_STEP - 1) / HOST_PLACE_STEP * HOST_PLACE_STEP;
-    else if (net->place % HOST_PLACE_STEP == 0)
-        net->place -= HOST_PLACE_STEP - 1;
+    else if (net->place % HOST_PLACE_STEP == 0) {
+        uint32_t first = net->place - HOST_PLACE_STEP, last = net->n_ops > 0 ? net->ops[net->n_ops - 1].place : 0;
+
+        net->place = last <= first ? first + 1 : last / STACK_PLACE_STEP * STACK_PLACE_STEP + STACK_PLACE_STEP;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------ boundaries */

@@ -56,14 +56,17 @@ static void print_growth(const esper_network *network, FILE *stream)
 {
     const esper_config *config = &network->engine->config;
     char count[ESPER_TEXT_CHARS], flops[ESPER_TEXT_CHARS];
+    int n = network->slots.n / (network->engine->host.stack + 1); /* at the beginning */
     int64_t limit;
 
-    assert(network->slots.n > 0);
-    if (network->slots.n == 1)
+    assert(n > 0);
+    if (n == 1)
         esper_terminal_print(stream, "  growth    one slot, %s", network->slots.slot[0].id);
     else
-        esper_terminal_print(stream, "  growth    %d slots from %s to %s", network->slots.n, network->slots.slot[0].id,
-                             network->slots.slot[network->slots.n - 1].id);
+        esper_terminal_print(stream, "  growth    %d slots from %s to %s", n, network->slots.slot[0].id,
+                             network->slots.slot[n - 1].id);
+    if (network->engine->host.stack > 0)
+        esper_terminal_print(stream, ", open again behind kept seeds (%d more)", network->slots.n - n);
     esper_terminal_print(stream, "; %s decides, %s gates\n",
                          config->policy_cmd[0] != '\0' ? "a program" : config->policy,
                          esper_config_gates_name(config->gates));

@@ -86,6 +86,21 @@ void esper_drawing_of_host(const esper_net *plain, esper_drawing *drawing_out)
     measure(drawing_out);
 }
 
+/* Nothing stands between slots at the same place. */
+void esper_drawing_drop_closed(esper_drawing *drawing)
+{
+    int n = 0;
+
+    for (int i = 0; i < drawing->n; i++) {
+        const esper_drawing_part *part = &drawing->part[i], *before = n > 0 ? &drawing->part[n - 1] : NULL;
+        bool behind = part->is_slot && before != NULL && before->is_slot;
+
+        if (!behind || before->stage == ESPER_STAGE_FOSSILIZED || part->stage != ESPER_STAGE_DORMANT)
+            drawing->part[n++] = *part;
+    }
+    drawing->n = n;
+}
+
 void esper_drawing_set(esper_drawing *drawing, const char *slot, int stage, double alpha, const char *blueprint,
                        int64_t params)
 {
@@ -214,6 +229,8 @@ static esper_status read_all(esper_store_reader *reader, int64_t run, int64_t ep
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
         ESPER_TRY(walk(reader, tables[i], run, take_row, drawing));
     measure(drawing);
+    if (!drawing->guessed)
+        esper_drawing_drop_closed(drawing);
     return ESPER_OK;
 }
 

@@ -42,8 +42,11 @@ typedef struct esper_drawing {
 
 #define ESPER_DRAWING_LAST INT64_MAX
 
-/* A run of a store as it stood at the end of an epoch, or of the last one. What rollbacks have undone is not there. E_NOTFOUND:
- * there is no such run. */
+/* Leaves out slots that are closed: those behind another one at the same place that holds no kept seed yet. */
+void esper_drawing_drop_closed(esper_drawing *drawing);
+
+/* A run of a store as it stood at the end of an epoch, or of the last one. What rollbacks have undone is not there, nor are
+ * closed slots. E_NOTFOUND: there is no such run. */
 esper_status esper_drawing_read(esper_store_reader *reader, int64_t run, int64_t epoch, esper_drawing *drawing_out);
 
 /* From a host, with empty slots; esper_drawing_set puts a seed into a slot (one that is not there is left out). */

@@ -84,9 +84,9 @@ static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_vie
 
     assert(look.slots->n <= ESPER_MAX_SLOTS);
     for (int k = 0; k < look.slots->n; k++)
-        watch->slots[k] = slot_of(run->growth, &look, k);
+        if (esper_slots_is_open(look.slots, k))
+            watch->slots[view.n_slots++] = slot_of(run->growth, &look, k);
     view.slots = watch->slots;
-    view.n_slots = look.slots->n;
     if (known)
         view.decision = decision_of(&look);
     if (network->guarded != NULL) {

@@ -277,20 +277,23 @@ static void go_to_top(const esper_grow_view *view, char text[ESPER_TEXT_CHARS])
 static void add_network(esper_grow_view *view, const esper_growth_view *growth, frame *out)
 {
     bool utf8 = view->live.terminal.utf8;
+    esper_drawing drawing;
     esper_line names;
 
     if (view->drawing.n == 0 || out->most_lines < out->n_lines + growth->n_slots + NETWORK_LINES + 2)
         return;
+    drawing = view->drawing;
     for (int i = 0; i < growth->n_slots; i++) {
         const esper_slot *slot = growth->slots[i].slot;
 
-        esper_drawing_set(&view->drawing, slot->id, slot->stage, slot->alpha.value, slot->blueprint,
+        esper_drawing_set(&drawing, slot->id, slot->stage, slot->alpha.value, slot->blueprint,
                           slot->seed_params + slot->gate_params);
     }
+    esper_drawing_drop_closed(&drawing);
     esper_line_init(&names, view->live.terminal.room, view->colour);
     esper_line_put(begin_line(out), "  ");
     esper_line_put(&names, "  ");
-    esper_drawing_lines(&view->drawing, utf8, &out->line, &names);
+    esper_drawing_lines(&drawing, utf8, &out->line, &names);
     end_line(out);
     out->line = names;
     end_line(out);

@@ -183,6 +183,24 @@ static esper_host transformer_with(int layers, int segments, int width, int head
     return host;
 }
 
+static void test_slots_open_again(void **state)
+{
+    esper_host host = spec_cnn(2, 4, 3, 1);
+
+    (void)state;
+    host.stack = 2;
+    check_slots("stacked", host, "r0c0,r0c0_2,r0c0_3,r1c0,r1c0_2,r1c0_3,r0c1,r0c1_2,r0c1_3",
+                "r0c0,r0c1,r1c0,r0c0_2,r0c1_2,r1c0_2,r0c0_3,r0c1_3,r1c0_3");
+    snprintf(host.slots, sizeof(host.slots), "r1c0");
+    check_slots("one of them", host, "r1c0,r1c0_2,r1c0_3", "r1c0,r1c0_2,r1c0_3");
+    host.slots[0] = '\0';
+    host.stack = 11;
+    check_refused(host, "3 slots that open again so often are 36, and 32 at most");
+    host.stack = 1;
+    snprintf(host.text, sizeof(host.text), "conv 4 | slot fourteen_chars | mean | linear");
+    check_refused(host, "fourteen_chars cannot open again: its name is too long");
+}
+
 static void test_impossible_hosts_are_refused(void **state)
 {
     esper_host dropped = spec_transformer(), imageless = spec_cnn(3, 8, 3, 3), classless = spec_cnn(3, 8, 3, 3);
@@ -430,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_parameter_totals),
         cmocka_unit_test(test_parts_of_b8),
         cmocka_unit_test(test_slots_and_their_orders),
+        cmocka_unit_test(test_slots_open_again),
         cmocka_unit_test(test_injection_specs),
         cmocka_unit_test(test_impossible_hosts_are_refused),
         cmocka_unit_test(test_cnn_blueprint_counts),

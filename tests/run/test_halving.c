@@ -33,6 +33,30 @@ static int draw(const esper_network *network, int64_t most, uint64_t seed,
     return n;
 }
 
+/* Nothing stands behind an empty slot of its place. */
+static void draws_no_closed_slots(void **state)
+{
+    esper_network *network = host_of("synth", "stack = 2\n");
+    esper_halving_set sets[ESPER_HALVING_NETWORKS];
+    int n_behind = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        assert_int_equal(draw(network, 100000, seed, sets), ESPER_HALVING_NETWORKS);
+        for (int i = 0; i < ESPER_HALVING_NETWORKS; i++)
+            for (int k = 0; k < network->slots.n; k++) {
+                int behind = esper_slots_behind(&network->slots, k);
+
+                if (sets[i].blueprint[k] < 0 || behind < 0)
+                    continue;
+                assert_true(sets[i].blueprint[behind] >= 0);
+                n_behind++;
+            }
+    }
+    assert_true(n_behind > 100);
+    esper_single_close(network);
+}
+
 /* By seed, all different, none too large, no noop, and every slot and blueprint in its turn. */
 static void draws_by_seed(void **state)
 {
@@ -285,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_by_seed),
+        cmocka_unit_test(draws_no_closed_slots),
         cmocka_unit_test(draws_what_there_is),
         cmocka_unit_test(draws_below_flops),
         cmocka_unit_test(spends_what_one_run_may),

@@ -197,14 +197,16 @@ static int slots_of(const esper_host *host, char ids[ESPER_MAX_SLOTS][ESPER_SLOT
     return n;
 }
 
-static void check_family(esper_topology topology)
+static void check_family(esper_topology topology, int stack)
 {
     const esper_blueprint *const *list = esper_blueprint_list(topology);
     esper_host host = host_of(topology);
     char ids[ESPER_MAX_SLOTS][ESPER_SLOT_CHARS], what[96];
     grown_seed all[MAX_LIST] = {0};
-    int n_slots = slots_of(&host, ids), n_blueprints = 0;
+    int n_slots, n_blueprints = 0;
 
+    host.stack = stack;
+    n_slots = slots_of(&host, ids);
     for (; list[n_blueprints] != NULL; n_blueprints++) {
         grown_seed one[2] = {{ids[n_blueprints % n_slots], list[n_blueprints]->name, ESPER_STAGE_FOSSILIZED, 0, 0, 0}};
 
@@ -224,9 +226,11 @@ static void check_family(esper_topology topology)
 static void test_fossils_are_folded(void **state)
 {
     (void)state;
-    check_family(ESPER_TOPOLOGY_CNN);
-    check_family(ESPER_TOPOLOGY_TRANSFORMER);
-    check_family(ESPER_TOPOLOGY_MLP);
+    for (int stack = 0; stack <= 2; stack += 2) { /* one seed at a place, and three */
+        check_family(ESPER_TOPOLOGY_CNN, stack);
+        check_family(ESPER_TOPOLOGY_TRANSFORMER, stack);
+        check_family(ESPER_TOPOLOGY_MLP, stack);
+    }
 }
 
 /* A seed that holds costs no more than a fossil; nor does one that blends and has arrived. */

@@ -33,6 +33,7 @@ static void test_ids(void **state)
         "",       "r",     "r0",    "r0c",   "0c0",   "R0C0",       "r0c0 ",
         "r0c0\n", " r0c0", "r-1c0", "r0c-1", "r00c0", "r0c01",      "r+1c0",
         "r0c0c0", "early", "mid",   "Late",  "r0x0",  "r1000000c0", "r0c99999999999999999999",
+        "r0c0_",  "r0c0_0", "r0c0_1", "r0c0_02", "r0c0_100", "r0c0_2_2", "r0c0_2x",
         "r１c0"};
     char id[ESPER_SLOT_CHARS];
     int row, col;
@@ -50,6 +51,9 @@ static void test_ids(void **state)
             fail_msg("\"%s\" %s", bad[i], is_word ? "is no name" : "is taken for a name");
     }
     assert_true(esper_slot_id_is_name("r2c0") && esper_slot_id_fits("r2c0", 2, 0) && !esper_slot_id_fits("r2c0", 0, 2));
+    assert_true(esper_slot_id_is_name("r2c0_2") && esper_slot_id_fits("r2c0_99", 2, 0) &&
+                !esper_slot_id_fits("r2c0_2", 0, 0));
+    assert_int_equal(esper_slot_id_parse("r2c0_2", &row, &col), ESPER_E_ARG);
     assert_true(esper_slot_id_is_name("stem_2b") && !esper_slot_id_is_name("sixteen_letters_"));
     assert_false(esper_slot_id_is_name("caf\xc3\xa9") || esper_slot_id_is_name("a.b") || esper_slot_id_is_name("a-b"));
     assert_int_equal(esper_slot_id_parse(NULL, &row, &col), ESPER_E_ARG);

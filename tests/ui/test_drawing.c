@@ -57,6 +57,30 @@ static void a_host_of_images_has_its_parts(void **state)
     esper_net_fini(&net);
 }
 
+/* Of slots at one place those are drawn behind which another can open, and no more. */
+static void closed_slots_are_left_out(void **state)
+{
+    static const int stages[] = {ESPER_STAGE_DORMANT, ESPER_STAGE_HOLDING, ESPER_STAGE_FOSSILIZED};
+    esper_host host = {.topology = ESPER_TOPOLOGY_CNN,
+                       .text = "conv 4 | pool | conv 4 | mean | linear",
+                       .stack = 2,
+                       .cnn = {.in_channels = 1, .height = 8, .width = 8, .classes = 2}};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        esper_net_init(&net);
+        check_good(esper_host_build(&host, &net));
+        esper_drawing_of_host(&net, &drawing);
+        assert_int_equal(drawing.n, 4 + 9);
+        esper_drawing_set(&drawing, "r1c0", stages[i], 1.0, "norm", 9);
+        esper_drawing_drop_closed(&drawing);
+        assert_int_equal(drawing.n, 4 + 3 + (stages[i] == ESPER_STAGE_FOSSILIZED));
+        assert_string_equal(drawing.part[3].name, "r1c0");
+        assert_string_equal(drawing.part[4].name, stages[i] == ESPER_STAGE_FOSSILIZED ? "r1c0_2" : "blocks.1");
+        esper_net_fini(&net);
+    }
+}
+
 /* The head is the embedding: it is counted once. */
 static void a_host_of_text_has_its_parts(void **state)
 {
@@ -363,15 +387,11 @@ static void numbers_that_are_none_are_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_of_images_has_its_parts),
-        cmocka_unit_test(a_host_of_text_has_its_parts),
-        cmocka_unit_test(a_deep_host_is_drawn_from_slot_to_slot),
-        cmocka_unit_test(the_network_at_any_epoch),
-        cmocka_unit_test(an_old_store_has_a_drawing),
-        cmocka_unit_test(the_svg_has_every_part),
-        cmocka_unit_test(the_json_has_every_part),
-        cmocka_unit_test(lines_fit_every_terminal),
-        cmocka_unit_test(numbers_that_are_none_are_drawn),
+        cmocka_unit_test(a_host_of_images_has_its_parts), cmocka_unit_test(closed_slots_are_left_out),
+        cmocka_unit_test(a_host_of_text_has_its_parts),   cmocka_unit_test(a_deep_host_is_drawn_from_slot_to_slot),
+        cmocka_unit_test(the_network_at_any_epoch),       cmocka_unit_test(an_old_store_has_a_drawing),
+        cmocka_unit_test(the_svg_has_every_part),         cmocka_unit_test(the_json_has_every_part),
+        cmocka_unit_test(lines_fit_every_terminal),       cmocka_unit_test(numbers_that_are_none_are_drawn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
