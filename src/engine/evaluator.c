@@ -11,7 +11,10 @@
 #include "base/status.h"
 #include "tensor/cost.h"
 
-enum { WHOLE = -1 };
+enum {
+    WHOLE = -1,
+    MOST_UNREAD = 32, /* batches whose results are read together: one wait */
+};
 
 typedef struct program {
     struct program *next;
@@ -31,11 +34,13 @@ struct esper_evaluator {
     esper_split    split;
     int            n_targets; /* of a sample */
     int32_t       *targets;   /* (batch, n_targets) of the present batch: inputs do not survive a pass */
-    float         *results;   /* of the network's passes */
+    float         *results;   /* of the network's passes, of batches that are not read yet */
+    float         *others;    /* the same of variants; kept for the next run */
+    size_t         n_others;  /* floats */
     program       *programs;
 };
 
-/* Of a batch, by sample: room of its own for each program that is run, so that one wait is enough for all. */
+/* Of a batch, by sample. Each program that is run has room of its own for each batch that is not read yet. */
 typedef struct results {
     float *losses, *correct;
 } results;
@@ -48,16 +53,16 @@ typedef struct job {
     esper_tally  tally;
     int64_t      sum, sum_squares; /* over samples, of (right targets of the network - of the variant) */
     double       flops;            /* of a sample, when that is what was asked */
-    results      results;
+    float       *results;          /* as the evaluator's; NULL where nothing is computed */
 } job;
 
 typedef struct evaluation {
     esper_splice splice; /* the network as it is */
     program     *network;
     esper_tally  tally, slice; /* of the network: in all, and of the slice */
-    results      results;
     job         *jobs;
     int          n_jobs;
+    uint32_t     n_unread; /* batches */
 } evaluation;
 
 static const esper_sampler *sampler_of(const esper_evaluator *evaluator)
@@ -100,11 +105,7 @@ static bool is_computed(const job *self)
 static esper_status prepare(const esper_evaluator *evaluator, const esper_variant *variants, int n_variants,
                             evaluation *run)
 {
-    size_t n_samples = (size_t)esper_engine_max_samples(evaluator->network->engine);
-    float *at;
-
     run->splice = splice_of(evaluator, NULL);
-    run->results = (results){evaluator->results, evaluator->results + n_samples};
     if (n_variants <= 0)
         return ESPER_OK;
     for (int i = 0; i < n_variants; i++)
@@ -112,15 +113,13 @@ static esper_status prepare(const esper_evaluator *evaluator, const esper_varian
             if (variants[i].presence[k] > ESPER_PRESENCE_FULL)
                 return ESPER_FAIL(ESPER_E_ARG, "variant: presence %d of slot %s", variants[i].presence[k],
                                   evaluator->network->slots.slot[k].id);
-    run->jobs = esper_mem_alloc((size_t)n_variants * (sizeof(*run->jobs) + 2 * n_samples * sizeof(*at)));
+    run->jobs = esper_mem_alloc((size_t)n_variants * sizeof(*run->jobs));
     if (run->jobs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluation of %d variants", n_variants);
     run->n_jobs = n_variants;
-    at = (float *)(void *)(run->jobs + n_variants);
-    for (int i = 0; i < n_variants; i++, at += 2 * n_samples) {
+    for (int i = 0; i < n_variants; i++) {
         job *self = &run->jobs[i];
 
-        self->results = (results){at, at + n_samples};
         self->splice = splice_of(evaluator, &variants[i]);
         self->same_as = -1;
         self->cut = first_difference(&run->splice, &self->splice);
@@ -256,6 +255,40 @@ static esper_status open_programs(esper_evaluator *evaluator, evaluation *run)
 
 /* ------------------------------------------------------------------------------------------------ passes */
 
+static size_t floats_of_batch(const esper_evaluator *evaluator)
+{
+    return 2 * (size_t)esper_engine_max_samples(evaluator->network->engine);
+}
+
+static esper_status make_room(esper_evaluator *evaluator, const evaluation *run, uint32_t n_slice)
+{
+    size_t each = floats_of_batch(evaluator) * (n_slice < MOST_UNREAD ? n_slice : MOST_UNREAD), n = 0;
+
+    for (int i = 0; i < run->n_jobs; i++)
+        n += is_computed(&run->jobs[i]);
+    if (n * each > evaluator->n_others) {
+        esper_mem_free(evaluator->others);
+        evaluator->n_others = 0;
+        evaluator->others = esper_mem_alloc(n * each * sizeof(*evaluator->others));
+        if (evaluator->others == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "results of %zu variants", n);
+        evaluator->n_others = n * each;
+    }
+    for (int i = run->n_jobs - 1; i >= 0; i--)
+        if (is_computed(&run->jobs[i]))
+            run->jobs[i].results = evaluator->others + --n * each;
+    return ESPER_OK;
+}
+
+/* Of the batch at that place among those that are not read. */
+static results results_at(const esper_evaluator *evaluator, float *room, uint32_t at)
+{
+    float *losses = room + at * floats_of_batch(evaluator);
+
+    assert(at < MOST_UNREAD);
+    return (results){losses, losses + floats_of_batch(evaluator) / 2};
+}
+
 /* Everything but what the program begins with is there. */
 static esper_status run_program(const esper_evaluator *evaluator, program *self, const esper_splice *splice,
                                 int n_samples, const results *to)
@@ -277,12 +310,13 @@ static esper_status run_job(const esper_evaluator *evaluator, const evaluation *
     const program *network = run->network;
     int from = network->before[self->cut], n_samples = network->pass.n_samples;
     size_t bytes = (size_t)network->net.tensors[from].count * (size_t)n_samples * sizeof(float);
+    results to = results_at(evaluator, self->results, run->n_unread);
 
     assert(self->program->cut == self->cut && (network->kept >> self->cut & 1u) != 0);
     ESPER_TRY(esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
                                  esper_plan_data(self->program->plan, 0, self->program->net.input),
                                  esper_plan_data(network->plan, 0, from), bytes));
-    return run_program(evaluator, self->program, &self->splice, n_samples, &self->results);
+    return run_program(evaluator, self->program, &self->splice, n_samples, &to);
 }
 
 /* Adds the results of the batch just run, in the order of its samples. */
@@ -304,17 +338,21 @@ static esper_status ask(const esper_evaluator *evaluator, const esper_follower *
 }
 
 /* The results of a batch of the slice: the network's, the variants', and how they differ by sample. */
-static void add_slice(const esper_evaluator *evaluator, evaluation *run, int n)
+static void add_slice(const esper_evaluator *evaluator, evaluation *run, uint32_t at, int n)
 {
-    add_results(evaluator, &run->results, n, &run->slice);
+    results network = results_at(evaluator, evaluator->results, at);
+
+    add_results(evaluator, &network, n, &run->slice);
     for (int j = 0; j < run->n_jobs; j++) {
         job *self = &run->jobs[j];
+        results own;
 
         if (!is_computed(self))
             continue;
-        add_results(evaluator, &self->results, n, &self->tally);
+        own = results_at(evaluator, self->results, at);
+        add_results(evaluator, &own, n, &self->tally);
         for (int i = 0; i < n; i++) {
-            int64_t difference = (int64_t)run->results.correct[i] - (int64_t)self->results.correct[i];
+            int64_t difference = (int64_t)network.correct[i] - (int64_t)own.correct[i];
 
             self->sum += difference;
             self->sum_squares += difference * difference;
@@ -377,33 +415,70 @@ static esper_status join_sums(const esper_evaluator *evaluator, evaluation *run)
     return status;
 }
 
+/* The one wait: batches up to `end` that were not read are added up, in their order. */
+static esper_status read_batches(const esper_evaluator *evaluator, evaluation *run, uint32_t end, uint32_t n_slice)
+{
+    uint32_t first = end - run->n_unread;
+
+    if (run->n_unread == 0)
+        return ESPER_OK;
+    ESPER_TRY(esper_network_wait(evaluator->network));
+    for (uint32_t at = 0; at < run->n_unread; at++) {
+        int n = (int)esper_sampler_batch_count(sampler_of(evaluator), first + at);
+        results network = results_at(evaluator, evaluator->results, at);
+
+        add_results(evaluator, &network, n, &run->tally);
+        if (first + at < n_slice)
+            add_slice(evaluator, run, at, n);
+    }
+    run->n_unread = 0;
+    return ESPER_OK;
+}
+
+/* A batch that falls to other ranks has no samples here. */
+static esper_status queue_batch(const esper_evaluator *evaluator, evaluation *run, uint32_t batch, bool in_slice,
+                                const esper_follower *follower)
+{
+    int n = (int)esper_sampler_batch_count(sampler_of(evaluator), batch);
+    results to = results_at(evaluator, evaluator->results, run->n_unread);
+
+    if (n > 0) {
+        ESPER_TRY(esper_network_put_batch(evaluator->network, run->network->plan, &run->network->net, evaluator->split,
+                                          batch, evaluator->targets));
+        ESPER_TRY(run_program(evaluator, run->network, &run->splice, n, &to));
+    }
+    for (int i = 0; n > 0 && in_slice && i < run->n_jobs; i++)
+        if (is_computed(&run->jobs[i])) {
+            ESPER_TRY(ask(evaluator, follower));
+            ESPER_TRY(run_job(evaluator, run, &run->jobs[i]));
+        }
+    run->n_unread++;
+    return ESPER_OK;
+}
+
 static esper_status run_batches(const esper_evaluator *evaluator, evaluation *run, uint32_t n_batches, uint32_t n_slice,
                                 const esper_follower *follower)
 {
     static const esper_follower nobody;
+    esper_status status = ESPER_OK;
 
     if (follower == NULL)
         follower = &nobody;
-    for (uint32_t batch = 0; batch < n_batches; batch++) {
-        int n = (int)esper_sampler_batch_count(sampler_of(evaluator), batch);
-
-        ESPER_TRY(ask(evaluator, follower));
-        if (follower->batch != NULL)
+    for (uint32_t batch = 0; status == ESPER_OK && batch < n_batches; batch++) {
+        status = ask(evaluator, follower);
+        if (status == ESPER_OK && follower->batch != NULL)
             follower->batch(follower->context, evaluator->split, batch, n_batches);
-        if (n == 0)
-            continue; /* it falls to other ranks */
-        ESPER_TRY(esper_network_put_batch(evaluator->network, run->network->plan, &run->network->net, evaluator->split,
-                                          batch, evaluator->targets));
-        ESPER_TRY(run_program(evaluator, run->network, &run->splice, n, &run->results));
-        for (int i = 0; batch < n_slice && i < run->n_jobs; i++)
-            if (is_computed(&run->jobs[i])) {
-                ESPER_TRY(ask(evaluator, follower));
-                ESPER_TRY(run_job(evaluator, run, &run->jobs[i]));
-            }
-        ESPER_TRY(esper_network_wait(evaluator->network));
-        add_results(evaluator, &run->results, n, &run->tally);
-        if (batch < n_slice)
-            add_slice(evaluator, run, n);
+        if (status == ESPER_OK)
+            status = queue_batch(evaluator, run, batch, batch < n_slice, follower);
+        if (status == ESPER_OK && (run->n_unread == MOST_UNREAD || batch + 1 == n_batches))
+            status = read_batches(evaluator, run, batch + 1, n_slice);
+    }
+    if (status != ESPER_OK) { /* what is on its way comes before its room is given back; why it failed is known */
+        char message[512];
+
+        snprintf(message, sizeof(message), "%s", esper_last_error());
+        (void)esper_network_wait(evaluator->network);
+        return ESPER_FAIL(status, "%s", message);
     }
     return join_sums(evaluator, run);
 }
@@ -440,7 +515,7 @@ esper_status esper_evaluator_open(esper_network *network, esper_split split, esp
     evaluator->split = split;
     evaluator->n_targets = (int)engine->plain.tensors[engine->plain.target].count;
     evaluator->targets = esper_mem_alloc(n_samples * (size_t)evaluator->n_targets * sizeof(int32_t));
-    evaluator->results = esper_mem_alloc(2 * n_samples * sizeof(*evaluator->results));
+    evaluator->results = esper_mem_alloc(MOST_UNREAD * floats_of_batch(evaluator) * sizeof(*evaluator->results));
     if (evaluator->targets == NULL || evaluator->results == NULL) {
         esper_evaluator_close(evaluator);
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluator for batches of %zu", n_samples);
@@ -459,6 +534,7 @@ void esper_evaluator_close(esper_evaluator *evaluator)
         evaluator->programs = self->next;
         close_program(self);
     }
+    esper_mem_free(evaluator->others);
     esper_mem_free(evaluator->results);
     esper_mem_free(evaluator->targets);
     esper_mem_free(evaluator);
@@ -480,6 +556,8 @@ esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches,
     status = prepare(evaluator, variants, n_variants, &run);
     if (status == ESPER_OK)
         status = open_programs(evaluator, &run);
+    if (status == ESPER_OK)
+        status = make_room(evaluator, &run, n_slice);
     if (status == ESPER_OK)
         status = run_batches(evaluator, &run, n_batches, n_variants > 0 ? n_slice : 0, follower);
     if (status == ESPER_OK) {

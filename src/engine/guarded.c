@@ -291,7 +291,10 @@ static esper_status conclude(esper_guarded *guarded, esper_incident *incident)
 
 static bool is_watched(const esper_guarded *guarded, const esper_row *row)
 {
-    return guarded->watcher != NULL && row->cursor.batch % guarded->watch_stride == 0;
+    uint32_t batch = row->cursor.batch, stride = guarded->watch_stride;
+
+    return guarded->watcher != NULL && batch % stride == 0 &&
+           batch + stride >= guarded->network->engine->steps_per_epoch && guarded->wishes(guarded->watcher_context);
 }
 
 /* A watched row is read as soon as it is there: its scan is the last one. A scan that left the gradients out and found nothing
@@ -570,11 +573,13 @@ void esper_guarded_set_drill(esper_network *network, esper_drill drill, void *co
     network->guarded->drill_context = context;
 }
 
-void esper_guarded_watch(esper_network *network, uint32_t stride, esper_scan_watcher watcher, void *context)
+void esper_guarded_watch(esper_network *network, uint32_t stride, esper_scan_watcher watcher, esper_scan_wish wishes,
+                         void *context)
 {
     assert(stride > 0);
     network->guarded->watch_stride = stride;
     network->guarded->watcher = watcher;
+    network->guarded->wishes = wishes;
     network->guarded->watcher_context = context;
 }
 

@@ -59,6 +59,7 @@ typedef struct esper_guarded {
     esper_clerk        clerk; /* or NULL */
     void              *clerk_context;
     esper_scan_watcher watcher; /* or NULL */
+    esper_scan_wish    wishes;
     void              *watcher_context;
     uint32_t           watch_stride;
     char               named[NAME_CHARS]; /* the tensor of the last incident: the network may change before it is told */

@@ -11,7 +11,7 @@ enum {
     GROWTH_POLICY_BYTES = 20480, /* room for what a policy remembers: a program may have it keep 16,383 bytes of text */
     GROWTH_MAX_EVENTS = 4 * ESPER_MAX_SLOTS,
     GROWTH_MAX_FAULTS = 64,
-    GROWTH_GRADIENT_STRIDE = 10, /* gradients are looked at in every so many steps; the last look of an epoch counts */
+    GROWTH_GRADIENT_STRIDE = 10, /* gradients are looked at in the epoch's last step of so many */
     GROWTH_PROBE_BATCHES = 8,
 };
 
@@ -149,6 +149,7 @@ void         growth_leave(esper_growth *growth);
 /* growth_measure.c */
 void         growth_count_flops(esper_growth *growth);
 void         growth_charge(esper_growth *growth, double flops); /* of what is measured, on the run's account */
+bool         growth_wants_gradients(void *context);
 void         growth_watch_gradients(void *context, const esper_row *row, const esper_guard_report *report);
 void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);
 esper_status growth_probe(esper_growth *growth);

@@ -40,6 +40,23 @@ static const esper_guard_group *find_group(const esper_guard_report *report, con
     return NULL;
 }
 
+/* A seed whose gradients say something: one that learns and is not kept yet. */
+static bool is_looked_at(const esper_slot *slot)
+{
+    return slot->stage == ESPER_STAGE_TRAINING || slot->stage == ESPER_STAGE_BLENDING ||
+           slot->stage == ESPER_STAGE_HOLDING;
+}
+
+bool growth_wants_gradients(void *context)
+{
+    const esper_slots *slots = &((const esper_growth *)context)->network->slots;
+
+    for (int k = 0; k < slots->n; k++)
+        if (is_looked_at(&slots->slot[k]))
+            return true;
+    return false;
+}
+
 /* Called for every step with good gradients: the scan that guards is the one that measures. */
 void growth_watch_gradients(void *context, const esper_row *row, const esper_guard_report *report)
 {
@@ -55,9 +72,8 @@ void growth_watch_gradients(void *context, const esper_row *row, const esper_gua
     for (int k = 0; k < network->slots.n; k++) {
         const esper_guard_group *group = find_group(report, network->slots.slot[k].id);
         growth_seed *seed = &growth->state.seed[k];
-        int stage = network->slots.slot[k].stage;
 
-        if (stage != ESPER_STAGE_TRAINING && stage != ESPER_STAGE_BLENDING && stage != ESPER_STAGE_HOLDING)
+        if (!is_looked_at(&network->slots.slot[k]))
             continue;
         if (group == NULL || host == NULL || !group->measured)
             continue; /* no gradients: that is neither healthy nor ill */

@@ -58,7 +58,7 @@ static esper_status train(esper_network *fork, double *accuracy_out)
     if (esper_network_epoch_done(fork))
         esper_network_next_epoch(fork);
     while (!esper_network_epoch_done(fork))
-        ESPER_TRY(esper_network_step(fork));
+        ESPER_TRY(esper_network_queue_step(fork));
     ESPER_TRY(esper_network_evaluate(fork, ESPER_SPLIT_VALID, NULL, &valid));
     *accuracy_out = esper_tally_accuracy(&valid);
     return ESPER_OK;

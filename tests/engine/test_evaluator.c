@@ -359,6 +359,7 @@ static void test_plans_are_used_again(void **state)
     int n = variants_of(self, variants), n_plans;
     esper_tally tally, again;
     uint64_t before;
+    int64_t n_waits;
 
     (void)state;
     assert_int_equal(n, 8); /* three participants and a trial */
@@ -366,8 +367,10 @@ static void test_plans_are_used_again(void **state)
     n_plans = esper_evaluator_count_plans(self->evaluator);
     assert_int_equal(n_plans, 9);
     before = n_allocs();
+    n_waits = esper_backend_waits(self->network->engine->backend);
     check_good(esper_evaluator_run(self->evaluator, 3, variants, n, 2, NULL, &again, second));
     assert_int_equal(n_allocs() - before, 1); /* the list of variants */
+    assert_int_equal(esper_backend_waits(self->network->engine->backend) - n_waits, 1); /* for all of it */
     assert_int_equal(esper_evaluator_count_plans(self->evaluator), n_plans);
     check_tally("again", &again, &tally);
     assert_memory_equal(first, second, (size_t)n * sizeof(*first));
