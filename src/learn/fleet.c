@@ -5,6 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <xxhash.h>
 
 #include "base/clock.h"
@@ -28,6 +29,15 @@ typedef struct fleet_member {
     char         message[512]; /* errors are kept by thread: this one's is carried over */
 } fleet_member;
 
+/* A thread's question, while it waits for the answer. */
+typedef struct fleet_question {
+    struct fleet_question *next;
+    esper_fleet_ask        ask;
+    bool                   answered;
+    esper_status           status;
+    char                   message[512];
+} fleet_question;
+
 struct esper_fleet {
     esper_engine    *engine;
     const volatile sig_atomic_t *stop_within;
@@ -35,7 +45,15 @@ struct esper_fleet {
     fleet_member    *members; /* (n_envs) */
     double           seconds_mind, wall;
     pthread_mutex_t  lock;      /* of who has taken which, and how far they are */
-    pthread_mutex_t  mind_lock; /* it decides for one at a time */
+    pthread_mutex_t  mind_lock; /* one thread at a time has it decide, or tells it something */
+    /* Who asks: */
+    pthread_mutex_t  ask_lock;  /* of the next five */
+    pthread_cond_t   answered;  /* some were, or a thread has left */
+    fleet_question  *questions; /* not taken by anybody */
+    int              n_asking, n_threads; /* threads that ask; that play */
+    bool             deciding;  /* some are being answered */
+    bool             gathers;   /* all are waited for */
+    esper_fleet_ask *asks;      /* (n_envs) that are being answered */
     /* what is being done */
     esper_status (*step)(struct esper_fleet *fleet, int index, esper_backend_stream *stream);
     bool                        last, ended; /* ended: somebody failed, or wants to leave */
@@ -67,8 +85,13 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
     fleet->n_envs = desc->n_envs;
     pthread_mutex_init(&fleet->lock, NULL);
     pthread_mutex_init(&fleet->mind_lock, NULL);
+    pthread_mutex_init(&fleet->ask_lock, NULL);
+    pthread_cond_init(&fleet->answered, NULL);
+    fleet->gathers = esper_backend_is_behind(desc->engine->backend) &&
+                     esper_backend_width(desc->engine->backend, desc->engine->pool) >= desc->n_envs;
     fleet->members = esper_mem_alloc((size_t)desc->n_envs * sizeof(*fleet->members));
-    if (fleet->members == NULL) {
+    fleet->asks = esper_mem_alloc((size_t)desc->n_envs * sizeof(*fleet->asks));
+    if (fleet->members == NULL || fleet->asks == NULL) {
         esper_fleet_close(fleet);
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", desc->n_envs);
     }
@@ -97,8 +120,11 @@ void esper_fleet_close(esper_fleet *fleet)
         return;
     for (int i = 0; fleet->members != NULL && i < fleet->n_envs; i++)
         close_member(&fleet->members[i]);
+    pthread_cond_destroy(&fleet->answered);
+    pthread_mutex_destroy(&fleet->ask_lock);
     pthread_mutex_destroy(&fleet->mind_lock);
     pthread_mutex_destroy(&fleet->lock);
+    esper_mem_free(fleet->asks);
     esper_mem_free(fleet->members);
     esper_mem_free(fleet);
 }
@@ -138,26 +164,111 @@ static esper_status carry_out(fleet_member *member, const esper_decision *decisi
 /* Others may be computing while this one waits for its turn. */
 static void lock_mind(esper_fleet *fleet)
 {
+    if (pthread_mutex_trylock(&fleet->mind_lock) == 0)
+        return;
     esper_backend_stand_by(fleet->engine->backend, true);
     pthread_mutex_lock(&fleet->mind_lock);
     esper_backend_stand_by(fleet->engine->backend, false);
+}
+
+static int by_env(const void *a, const void *b)
+{
+    return ((const esper_fleet_ask *)a)->env - ((const esper_fleet_ask *)b)->env;
+}
+
+static esper_status decide_all(esper_fleet *fleet, int n, esper_backend_stream *stream)
+{
+    double began = esper_clock_seconds();
+    esper_status status;
+
+    qsort(fleet->asks, (size_t)n, sizeof(*fleet->asks), by_env);
+    lock_mind(fleet);
+    status = fleet->mind->decide(fleet->mind->context, fleet->asks, n, stream);
+    fleet->seconds_mind += n * (esper_clock_seconds() - began);
+    pthread_mutex_unlock(&fleet->mind_lock);
+    return status;
+}
+
+static const esper_fleet_ask *find_ask(const esper_fleet *fleet, int n, int env)
+{
+    return bsearch(&(esper_fleet_ask){.env = env}, fleet->asks, (size_t)n, sizeof(*fleet->asks), by_env);
+}
+
+/* For all who ask now. All threads that ask stand by; those that are answered go on together, so that none is left behind in a
+ * round of its own. The lock is held on the way in and out. */
+static void answer(esper_fleet *fleet, esper_backend_stream *stream)
+{
+    fleet_question *questions = fleet->questions, *next;
+    esper_status status;
+    int n = 0;
+
+    for (const fleet_question *it = questions; it != NULL; it = it->next)
+        fleet->asks[n++] = it->ask;
+    fleet->questions = NULL;
+    fleet->deciding = true;
+    pthread_mutex_unlock(&fleet->ask_lock);
+    esper_backend_stand_by(fleet->engine->backend, false);
+    status = decide_all(fleet, n, stream);
+    pthread_mutex_lock(&fleet->ask_lock);
+    fleet->deciding = false;
+    fleet->n_asking -= n;
+    for (int i = 1; i < n; i++)
+        esper_backend_stand_by(fleet->engine->backend, false);
+    for (fleet_question *it = questions; it != NULL; it = next) {
+        next = it->next; /* whoever is answered is gone at once */
+        it->ask = *find_ask(fleet, n, it->ask.env);
+        it->status = status;
+        if (status != ESPER_OK)
+            snprintf(it->message, sizeof(it->message), "%s", esper_last_error());
+        it->answered = true;
+    }
+    pthread_cond_broadcast(&fleet->answered);
+}
+
+static esper_status ask(esper_fleet *fleet, int index, const esper_policy_view *view, esper_backend_stream *stream,
+                        esper_decision *decision_out)
+{
+    fleet_question mine = {.ask = {.env = index, .view = view}};
+
+    pthread_mutex_lock(&fleet->ask_lock);
+    mine.next = fleet->questions;
+    fleet->questions = &mine;
+    fleet->n_asking++;
+    esper_backend_stand_by(fleet->engine->backend, true);
+    while (!mine.answered) {
+        bool all = !fleet->gathers || fleet->n_asking == fleet->n_threads;
+
+        if (!fleet->deciding && all)
+            answer(fleet, stream);
+        else
+            pthread_cond_wait(&fleet->answered, &fleet->ask_lock);
+    }
+    pthread_mutex_unlock(&fleet->ask_lock);
+    if (mine.status != ESPER_OK)
+        return ESPER_FAIL(mine.status, "%s", mine.message);
+    *decision_out = mine.ask.decision;
+    return ESPER_OK;
+}
+
+/* A thread comes to play, or leaves. */
+static void count_thread(esper_fleet *fleet, int more)
+{
+    pthread_mutex_lock(&fleet->ask_lock);
+    fleet->n_threads += more;
+    pthread_cond_broadcast(&fleet->answered);
+    pthread_mutex_unlock(&fleet->ask_lock);
 }
 
 static esper_status decide(esper_fleet *fleet, int index, const esper_policy_view *view, esper_backend_stream *stream,
                            bool last)
 {
     fleet_member *member = &fleet->members[index];
-    esper_status status = ESPER_OK;
     esper_decision decision;
 
     if (fleet->mind == NULL)
         return carry_out(member, NULL, last);
-    lock_mind(fleet);
-    fleet->seconds_mind -= esper_clock_seconds();
-    status = fleet->mind->decide(fleet->mind->context, index, view, stream, &decision);
-    fleet->seconds_mind += esper_clock_seconds();
-    pthread_mutex_unlock(&fleet->mind_lock);
-    return status == ESPER_OK ? carry_out(member, &decision, last) : status;
+    ESPER_TRY(ask(fleet, index, view, stream, &decision));
+    return carry_out(member, &decision, last);
 }
 
 static esper_status settle(esper_fleet *fleet, int index)
@@ -242,6 +353,7 @@ static void play_members(void *context, int item, esper_backend_stream *stream)
     int index;
 
     (void)item;
+    count_thread(fleet, 1);
     while ((index = take_member(fleet)) >= 0) {
         double began = esper_clock_seconds();
         esper_status status = fleet->step(fleet, index, stream);
@@ -249,6 +361,7 @@ static void play_members(void *context, int item, esper_backend_stream *stream)
         fleet->members[index].seconds += esper_clock_seconds() - began;
         put_back(fleet, index, status);
     }
+    count_thread(fleet, -1);
 }
 
 static esper_status work(esper_fleet *fleet)
@@ -351,12 +464,11 @@ esper_status esper_fleet_move(esper_fleet *fleet, int index, const esper_decisio
 }
 
 /* Decisions that somebody has made before. */
-static esper_status look_up(void *context, int env, const esper_policy_view *view, esper_backend_stream *stream,
-                            esper_decision *decision_out)
+static esper_status look_up(void *context, esper_fleet_ask *asks, int n, esper_backend_stream *stream)
 {
-    (void)view;
     (void)stream;
-    *decision_out = ((const esper_decision *)context)[env];
+    for (int i = 0; i < n; i++)
+        asks[i].decision = ((const esper_decision *)context)[asks[i].env];
     return ESPER_OK;
 }
 

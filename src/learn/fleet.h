@@ -3,9 +3,10 @@
  *     begin ──> play: each trains to its first view ──> decides ──> trains to the next ──> ... ──> its last decision
  *
  * Each environment is computed by one thread at a time and shares only the data, so its episode has the same bits at any number
- * of environments and threads. No environment waits for another while it is played: a thread takes the one that is furthest
- * behind, and has it decide as soon as it has trained. One that fails ends the round; one that the governor has stopped has
- * nothing more to decide. */
+ * of environments and threads. A thread takes the environment that is furthest behind. Those that have trained ask together: on
+ * the host whoever comes asks for all who wait, and nobody waits for who still trains; on a device, where each environment has a
+ * thread, the last to come asks for all, so that they go on side by side. One that fails ends the round; one that the governor
+ * has stopped has nothing more to decide. */
 #ifndef ESPER_LEARN_FLEET_H
 #define ESPER_LEARN_FLEET_H
 
@@ -33,12 +34,19 @@ esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number);
 /* The same for seeds that somebody names: (n) of them, 1 .. n_envs. */
 esper_status esper_fleet_begin_at(esper_fleet *fleet, const uint64_t *seeds, int n);
 
+/* A decision that is due. */
+typedef struct esper_fleet_ask {
+    int                      env;
+    const esper_policy_view *view;
+    esper_decision           decision; /* to be filled in */
+} esper_fleet_ask;
+
 /* Who decides, and hears what became of it. Called by any thread, by one at a time. */
 typedef struct esper_fleet_mind {
     void *context;
-    /* stream: of the thread that asks */
-    esper_status (*decide)(void *context, int env, const esper_policy_view *view, esper_backend_stream *stream,
-                           esper_decision *decision_out);
+    /* (n) asks of different environments, by their number. What is decided for one must not depend on the others. stream: of the
+     * thread that asks */
+    esper_status (*decide)(void *context, esper_fleet_ask *asks, int n, esper_backend_stream *stream);
     /* May be NULL. After an environment has trained, and after its last decision. */
     esper_status (*settle)(void *context, int env, const esper_env_look *look);
 } esper_fleet_mind;

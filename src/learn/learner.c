@@ -21,10 +21,15 @@ static esper_status open_memory(esper_learner *learner)
     learner->ids = esper_mem_alloc(own * (size_t)learner->identity.n_slots * sizeof(*learner->ids));
     learner->h = esper_mem_alloc(own * learner->width * sizeof(float));
     learner->c = esper_mem_alloc(own * learner->width * sizeof(float));
+    learner->rows = esper_mem_alloc(own * (size_t)learner->identity.n_features * sizeof(float));
+    learner->rows_ids = esper_mem_alloc(own * (size_t)learner->identity.n_slots * sizeof(*learner->ids));
+    learner->rows_h = esper_mem_alloc(own * learner->width * sizeof(float));
+    learner->rows_c = esper_mem_alloc(own * learner->width * sizeof(float));
     learner->targets = esper_mem_alloc(all * (size_t)learner->n_steps * sizeof(float));
     learner->ends = esper_mem_alloc(2 * all * learner->width * sizeof(float));
     if (learner->envs == NULL || learner->obs == NULL || learner->ids == NULL || learner->h == NULL ||
-        learner->c == NULL || learner->targets == NULL || learner->ends == NULL)
+        learner->c == NULL || learner->rows == NULL || learner->rows_ids == NULL || learner->rows_h == NULL ||
+        learner->rows_c == NULL || learner->targets == NULL || learner->ends == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a learner with %d environments", learner->n_own);
     return ESPER_OK;
 }
@@ -104,6 +109,10 @@ void esper_learner_close(esper_learner *learner)
     esper_mem_free(learner->ids);
     esper_mem_free(learner->h);
     esper_mem_free(learner->c);
+    esper_mem_free(learner->rows);
+    esper_mem_free(learner->rows_ids);
+    esper_mem_free(learner->rows_h);
+    esper_mem_free(learner->rows_c);
     esper_mem_free(learner->targets);
     esper_mem_free(learner->ends);
     esper_mem_free(learner);
@@ -170,7 +179,9 @@ static esper_status look_at(esper_learner *learner, int i, const esper_policy_vi
     return ESPER_OK;
 }
 
-static esper_status choose(esper_learner *learner, int i, const esper_policy_view *view, esper_decision *decision_out)
+/* From what the network says of a row. */
+static esper_status choose(esper_learner *learner, int row, int i, const esper_policy_view *view,
+                           esper_decision *decision_out)
 {
     learner_env *env = &learner->envs[i];
     esper_rng_key key = {.seed = learner->seed,
@@ -182,7 +193,7 @@ static esper_status choose(esper_learner *learner, int i, const esper_policy_vie
 
     esper_rng_init(&rng, &key);
     ESPER_TRY(esper_action_mask_build(view, &mask));
-    ESPER_TRY(esper_learned_choose(learner->ppo, 0, &mask, &rng, &env->choice));
+    ESPER_TRY(esper_learned_choose(learner->ppo, row, &mask, &rng, &env->choice));
     esper_action_decide(&env->choice.action, decision_out);
     decision_out->confidence = env->choice.probability;
     esper_decision_because(decision_out, ESPER_REASON_LEARNED, "p = %.2f, value %.2f", env->choice.probability,
@@ -192,21 +203,45 @@ static esper_status choose(esper_learner *learner, int i, const esper_policy_vie
     return ESPER_OK;
 }
 
-static esper_status decide(void *context, int i, const esper_policy_view *view, esper_backend_stream *stream,
-                           esper_decision *decision_out)
+/* What an environment knows to its row, or what it remembers now back from there. */
+static void move_memory(esper_learner *learner, int row, int i, bool back)
+{
+    size_t bytes = learner->width * sizeof(float);
+    float *h = learner->h + (size_t)i * learner->width, *row_h = learner->rows_h + (size_t)row * learner->width;
+    float *c = learner->c + (size_t)i * learner->width, *row_c = learner->rows_c + (size_t)row * learner->width;
+
+    memcpy(back ? h : row_h, back ? row_h : h, bytes);
+    memcpy(back ? c : row_c, back ? row_c : c, bytes);
+}
+
+/* The network runs once for all: a row each, which has the same bits whoever stands beside it. */
+static esper_status decide(void *context, esper_fleet_ask *asks, int n, esper_backend_stream *stream)
 {
     esper_learner *learner = context;
+    size_t n_features = (size_t)learner->identity.n_features, n_ids = (size_t)learner->identity.n_slots;
     esper_ppo_step step = {.stream = stream,
-                           .n_envs = 1,
-                           .obs = learner->obs + (size_t)i * (size_t)learner->identity.n_features,
-                           .ids = learner->ids + (size_t)i * (size_t)learner->identity.n_slots,
-                           .h = learner->h + (size_t)i * learner->width,
-                           .c = learner->c + (size_t)i * learner->width};
+                           .n_envs = n,
+                           .obs = learner->rows,
+                           .ids = learner->rows_ids,
+                           .h = learner->rows_h,
+                           .c = learner->rows_c};
 
-    assert(i >= 0 && i < learner->n_own);
-    ESPER_TRY(look_at(learner, i, view));
+    assert(n >= 1 && n <= learner->n_own);
+    for (int row = 0; row < n; row++) {
+        size_t i = (size_t)asks[row].env;
+
+        assert(asks[row].env >= 0 && asks[row].env < learner->n_own);
+        ESPER_TRY(look_at(learner, asks[row].env, asks[row].view));
+        memcpy(learner->rows + (size_t)row * n_features, learner->obs + i * n_features, n_features * sizeof(float));
+        memcpy(learner->rows_ids + (size_t)row * n_ids, learner->ids + i * n_ids, n_ids * sizeof(int32_t));
+        move_memory(learner, row, asks[row].env, false);
+    }
     ESPER_TRY(esper_ppo_act(learner->ppo, &step));
-    return choose(learner, i, view, decision_out);
+    for (int row = 0; row < n; row++) {
+        move_memory(learner, row, asks[row].env, true);
+        ESPER_TRY(choose(learner, row, asks[row].env, asks[row].view, &asks[row].decision));
+    }
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ what it was worth */

@@ -35,6 +35,8 @@ struct esper_learner {
     int32_t      *ids;     /* (n_own, n_slots) */
     float        *h, *c;   /* (n_own, width) */
     size_t        width;   /* of the memory: hidden times layers */
+    float        *rows, *rows_h, *rows_c; /* as obs, h and c, of those that decide together */
+    int32_t      *rows_ids;
     float        *targets; /* (n_envs, n_steps) */
     float        *ends;    /* (h then c, n_envs, width) memory of all ranks' environments at the end of the round */
     esper_moments rewards;

@@ -154,14 +154,14 @@ static inline void school_close(school *c)
 }
 
 /* The learner's decisions, counted. */
-static inline esper_status school_decide(void *context, int env, const esper_policy_view *view,
-                                         esper_backend_stream *stream, esper_decision *out)
+static inline esper_status school_decide(void *context, esper_fleet_ask *asks, int n, esper_backend_stream *stream)
 {
     school *c = context;
     esper_fleet_mind mind = esper_learner_mind(c->learner);
 
-    ESPER_TRY(mind.decide(mind.context, env, view, stream, out));
-    c->n_decided[out->op]++;
+    ESPER_TRY(mind.decide(mind.context, asks, n, stream));
+    for (int i = 0; i < n; i++)
+        c->n_decided[asks[i].decision.op]++;
     return ESPER_OK;
 }
 

@@ -179,12 +179,11 @@ typedef struct pupil {
     uint64_t weights[N_ENVS];
 } pupil;
 
-static esper_status pupil_decide(void *context, int env, const esper_policy_view *view, esper_backend_stream *stream,
-                                 esper_decision *out)
+static esper_status pupil_decide(void *context, esper_fleet_ask *asks, int n, esper_backend_stream *stream)
 {
     pupil *self = context;
 
-    return school_decide(&self->school, env, view, stream, out);
+    return school_decide(&self->school, asks, n, stream);
 }
 
 static esper_status pupil_settle(void *context, int env, const esper_env_look *look)
