@@ -26,7 +26,9 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
     esper_log_entry whole = *entry;
 
     whole.share = esper_network_share(growth->network);
-    whole.weights = esper_network_hash(growth->network);
+    if (growth->recording.log != NULL || growth->deciding.history != NULL ||
+        esper_ranks_are_many(&growth->network->engine->ranks)) /* else nobody keeps it: an environment */
+        whole.weights = esper_network_hash(growth->network);
     ESPER_TRY(esper_ranks_share(&growth->network->engine->ranks, &whole.weights,
                                 sizeof(whole.weights))); /* a fault may be one rank's */
     if (growth->deciding.history != NULL)

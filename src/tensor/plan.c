@@ -295,6 +295,8 @@ static esper_status run_one(esper_plan *plan, esper_backend_stream *stream, espe
     const esper_exchange *exchange = plan->exchanges[k];
     int begin = 0;
 
+    if (exchange == NULL) /* whole: a backend knows it by its number */
+        return esper_backend_enqueue_programs(plan->backend, stream, program, 1);
     for (int i = 0; i < program->n_launches; i++) {
         bool meets = steps[i].part == ESPER_PART_BEFORE && plan->passes[k]->training;
         esper_program piece = {
@@ -366,6 +368,8 @@ esper_status esper_plan_gradients_one(esper_plan *plan, esper_backend_stream *st
     assert(0 <= net_index && net_index < plan->n_nets);
     ESPER_TRY(check_backward(plan));
     ESPER_TRY(send_pass(plan, stream, net_index));
+    if (plan->n_nets == 1 && plan->exchanges[0] == NULL) /* of several they lie in an order of their own */
+        return esper_backend_enqueue_programs(plan->backend, stream, plan->launches.gradients, 1);
     ESPER_TRY(run_one(plan, stream, ESPER_FORWARD, net_index));
     return run_one(plan, stream, ESPER_BACKWARD, net_index);
 }
