@@ -23,7 +23,9 @@ work=$(mktemp -d)
 logs=$work/logs
 mkdir -p "$logs"
 verdicts=$work/verdicts
-export kit logs
+tar -C "$work" -xJf "$kit/tests.tar.xz" || python3 -m tarfile -e "$kit/tests.tar.xz" "$work" || exit 1
+programs=$work/tests
+export kit logs programs
 
 # Python has libraries of its own.
 alone=${LD_LIBRARY_PATH:-}
@@ -84,10 +86,10 @@ check() {
 
 tests() {
     local test name
-    for test in "$kit"/tests/*; do
+    for test in "$programs"/*; do
         name=$(basename "$test")
         case $name in cuda_random | engine_poison | cuda_parity | policy_policy_net*) ;; *) echo "$name" ;; esac
-    done | xargs -P 6 -I{} bash -c 'run test_{} 60 "$kit/tests/{}"; echo $? >"$logs/test_{}.status"'
+    done | xargs -P 6 -I{} bash -c 'run test_{} 60 "$programs/{}"; echo $? >"$logs/test_{}.status"'
     for test in "$logs"/test_*.status; do
         name=$(basename "$test" .status)
         verdict "$name" "$(cat "$test")" '^\[  PASSED'
@@ -95,19 +97,19 @@ tests() {
 }
 
 random() {
-    ESPER_TEST_COUNT=${RANDOM_COUNT:-3000} run random "${RANDOM_LIMIT:-150}" "$kit/tests/cuda_random"
+    ESPER_TEST_COUNT=${RANDOM_COUNT:-3000} run random "${RANDOM_LIMIT:-150}" "$programs/cuda_random"
     verdict random $? '^([0-9]+ networks|once:)'
 }
 
 poison() {
-    ESPER_TEST_COUNT=${POISON_COUNT:-1000} run poison "${POISON_LIMIT:-100}" "$kit/tests/engine_poison"
+    ESPER_TEST_COUNT=${POISON_COUNT:-1000} run poison "${POISON_LIMIT:-100}" "$programs/engine_poison"
     verdict poison $? '^[0-9]+ networks'
 }
 
 golden() {
-    run golden 90 "$kit/tests/cuda_parity"
+    run golden 90 "$programs/cuda_parity"
     verdict golden $? 'values of|SKIPPED|skipped'
-    for test in "$kit"/tests/policy_policy_net*; do
+    for test in "$programs"/policy_policy_net*; do
         [ -f "$test" ] || continue
         run golden_policy 60 "$test"
         verdict golden_policy $? 'tolerance|skipped|PASSED'
@@ -125,7 +127,7 @@ sanitize() {
     for tool in memcheck racecheck synccheck initcheck; do
         (
             ESPER_TEST_COUNT=${SANITIZE_COUNT:-100} ESPER_TEST_FILTER='*agree*' run "sanitize_$tool" "${SANITIZE_LIMIT:-200}" \
-                compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 5 "$kit/tests/cuda_random"
+                compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 5 "$programs/cuda_random"
             echo $? >"$logs/sanitize_$tool.status"
         ) &
     done

@@ -38,9 +38,11 @@ find "$kit/esper" "$kit/tests" -type f -exec ldd {} + | awk '$2 == "=>" && $3 ~ 
         esac
     done
 
+# Those of networks: what the device's tests compare with.
 golden=${GOLDEN:-../shared/golden}
 [ -d "$golden" ] || golden=tests/golden
-cp -RL "$golden" "$kit/golden"
+mkdir "$kit/golden"
+cp -RL "$golden/nets" "$golden/blueprints.jsonl" "$golden/blend.jsonl" "$kit/golden/"
 chmod -R u+w "$kit/golden"
 cp bench/peers/train_torch.py bench/peers/train_gpu.py "$kit/peers/"
 for lab in dev/gpu/*_lab.cu; do
@@ -52,6 +54,9 @@ for lab in dev/gpu/*_lab.cu; do
     "${how[@]}" -o "$kit/labs/$name" "$lab" ||
         echo "pack.sh: $lab does not compile and stays here" >&2
 done
+# Programs of tests are much the same engine each: together they take a third of the room. fleet.sh unpacks them.
+tar -C "$kit" -cJf "$kit/tests.tar.xz" tests
+rm -r "$kit/tests"
 if [ "${DATA:-no}" = yes ]; then
     cp -RL /usr/share/datasets/fashion-mnist "$kit/data"
 fi

@@ -55,20 +55,21 @@ typedef struct question {
 /* The device that the cuda backend would take, or why there is none. */
 static void print_cuda_device(void)
 {
-    char free_text[ESPER_TEXT_CHARS];
-    uint64_t free_bytes = 0;
+    char free_text[ESPER_TEXT_CHARS], total_text[ESPER_TEXT_CHARS];
+    uint64_t free_bytes = 0, total = 0;
     esper_device *device;
 
     if (esper_device_open("cuda", 0, &device) != ESPER_OK) {
         esper_terminal_print(stdout, "  device of the cuda backend here: none (%s)\n", esper_last_error());
         return;
     }
-    if (esper_device_memory_free(device, &free_bytes) != ESPER_OK)
-        free_bytes = 0;
-    esper_terminal_print(stdout, "  device of the cuda backend here: %s (sm_%d), %s free%s\n",
+    if (esper_device_memory_free(device, &free_bytes) != ESPER_OK || esper_cuda_memory(device, &total) != ESPER_OK)
+        free_bytes = total = 0;
+    esper_terminal_print(stdout, "  device of the cuda backend here: %s (sm_%d), %s of %s free%s\n",
                          esper_cuda_device_title(device), esper_cuda_capability(device),
-                         esper_text_bytes((double)free_bytes, free_text),
+                         esper_text_bytes((double)free_bytes, free_text), esper_text_bytes((double)total, total_text),
                          esper_tensor_images[0].image.name == NULL ? "; but this build has no kernels for it" : "");
+    printf("  how many networks of a task fit it: esper info plan TASK --backend cuda\n");
     esper_device_close(device);
 }
 

@@ -3,11 +3,14 @@
 #include "cli/info_plan.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "device/device.h"
+#include "engine/set.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
 
@@ -132,6 +135,51 @@ static void print_head(const esper_network *network)
                          esper_text_bytes((double)stats.arena_bytes_unshared, e));
 }
 
+enum { TRIED = 12 }; /* networks that are opened to see what one takes */
+
+/* How many such networks the device has room for: forks of this one take a step under guard, and its free memory tells what they took. A
+ * device gives memory in large parts, so they are several; where even they take less than a part, what the parts of one said is counted. */
+static esper_status print_room(esper_network *network)
+{
+    char free_text[ESPER_TEXT_CHARS], one_text[ESPER_TEXT_CHARS];
+    esper_memory memory = esper_network_memory(network);
+    esper_engine *engine = network->engine;
+    esper_network *forks[TRIED];
+    esper_incident incidents[TRIED];
+    uint64_t before = 0, after = 0;
+    esper_status status = ESPER_OK;
+    esper_device *device;
+    double one;
+    int n = 0;
+
+    if (esper_backend_device(engine->backend) == ESPER_GUARD_HOST)
+        return ESPER_OK;
+    ESPER_TRY(esper_device_open("cuda", esper_backend_device(engine->backend), &device));
+    status = esper_device_memory_free(device, &before);
+    for (; n < TRIED && status == ESPER_OK; n++) {
+        status = esper_network_fork(network, NULL, &forks[n]);
+        if (status != ESPER_OK)
+            break;
+        status = esper_guarded_open(forks[n]);
+    }
+    if (status == ESPER_E_NOMEM)
+        status = ESPER_OK;
+    if (status == ESPER_OK && n > 0)
+        status = esper_engine_step(engine, forks, n, 1, incidents);
+    if (status == ESPER_OK)
+        status = esper_device_memory_free(device, &after);
+    if (status == ESPER_OK) {
+        one = n > 0 && before > after ? (double)(before - after) / n : (double)(memory.total - memory.data);
+        esper_terminal_print(stdout, "device: %s free; a network under guard takes %s, so %.0f fit beside this one\n",
+                             esper_text_bytes((double)before, free_text), esper_text_bytes(one, one_text),
+                             floor((double)before / one));
+    }
+    while (n-- > 0)
+        esper_network_remove(forks[n]);
+    esper_device_close(device);
+    return status;
+}
+
 static esper_status fill(plan_table *table)
 {
     for (int d = 0; d < 2; d++) {
@@ -166,6 +214,7 @@ esper_status esper_info_plan(esper_network *network, bool timed)
         print_head(network);
         print_rows(&table, ESPER_FORWARD);
         print_rows(&table, ESPER_BACKWARD);
+        status = print_room(network);
     }
     if (status == ESPER_OK && timed)
         esper_terminal_print(

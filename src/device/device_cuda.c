@@ -160,10 +160,12 @@ static esper_status cuda_open(int index, esper_device **device_out)
 static esper_status alloc_normal(cuda_device *self, size_t bytes, void **memory_out)
 {
     CUdeviceptr memory = 0;
+    CUresult result = ESPER_CUDA_RAW(cuMemAlloc, &memory, bytes);
     esper_status st;
 
-    if (ESPER_CUDA_RAW(cuMemAlloc, &memory, bytes) != CUDA_SUCCESS)
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
         return ESPER_FAIL(ESPER_E_NOMEM, "CUDA device %d has no %zu bytes of memory left", self->base.index, bytes);
+    ESPER_TRY(esper_cuda_check(result, ESPER_CUDA_cuMemAlloc));
     st = ESPER_CUDA(cuMemsetD8Async, memory, 0, bytes, self->own);
     if (st == ESPER_OK)
         st = ESPER_CUDA(cuStreamSynchronize, self->own);
@@ -178,9 +180,11 @@ static esper_status alloc_normal(cuda_device *self, size_t bytes, void **memory_
 static esper_status alloc_pinned(size_t bytes, void **memory_out)
 {
     void *memory = NULL;
+    CUresult result = ESPER_CUDA_RAW(cuMemHostAlloc, &memory, bytes, PINNED);
 
-    if (ESPER_CUDA_RAW(cuMemHostAlloc, &memory, bytes, PINNED) != CUDA_SUCCESS)
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
         return ESPER_FAIL(ESPER_E_NOMEM, "the system has no %zu bytes of pinned memory left", bytes);
+    ESPER_TRY(esper_cuda_check(result, ESPER_CUDA_cuMemHostAlloc));
     memset(memory, 0, bytes);
     *memory_out = memory;
     return ESPER_OK;
@@ -333,13 +337,27 @@ static esper_status cuda_event_query(esper_device_event *event, bool *reached_ou
     return ESPER_OK;
 }
 
+static esper_status look_at_memory(esper_device *device, size_t *free_out, size_t *total_out)
+{
+    ESPER_TRY(esper_cuda_enter(device));
+    return leave(ESPER_CUDA(cuMemGetInfo, free_out, total_out));
+}
+
 static esper_status cuda_memory_free(esper_device *device, uint64_t *bytes_out)
 {
     size_t bytes = 0, total = 0;
 
-    ESPER_TRY(esper_cuda_enter(device));
-    ESPER_TRY(leave(ESPER_CUDA(cuMemGetInfo, &bytes, &total)));
+    ESPER_TRY(look_at_memory(device, &bytes, &total));
     *bytes_out = bytes;
+    return ESPER_OK;
+}
+
+esper_status esper_cuda_memory(esper_device *device, uint64_t *bytes_out)
+{
+    size_t bytes = 0, total = 0;
+
+    ESPER_TRY(look_at_memory(device, &bytes, &total));
+    *bytes_out = total;
     return ESPER_OK;
 }
 

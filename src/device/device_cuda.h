@@ -17,6 +17,9 @@ CUstream esper_cuda_own_stream(const esper_device *device);
 int         esper_cuda_capability(const esper_device *device);
 const char *esper_cuda_device_title(const esper_device *device);
 
+/* All its memory, whoever has it. */
+esper_status esper_cuda_memory(esper_device *device, uint64_t *bytes_out);
+
 /* Where cuda_module.c keeps what it loaded on this device. */
 struct esper_cuda_module;
 struct esper_cuda_module **esper_cuda_modules(esper_device *device);

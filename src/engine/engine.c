@@ -137,10 +137,6 @@ esper_status esper_engine_join(esper_engine *engine, esper_comm *comm)
     esper_ranks_init(&engine->ranks, comm);
     if (!esper_ranks_are_many(&engine->ranks))
         return ESPER_OK;
-    if (esper_backend_device(engine->backend) != ESPER_GUARD_HOST) /* sums are taken where the memory is the host's */
-        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
-                          "several ranks train on the cpu backend alone as yet: give --backend cpu, or "
-                          "start one process");
     for (int split = 0; split < ESPER_N_SPLITS; split++)
         esper_sampler_share(engine->samplers[split], (uint32_t)engine->ranks.rank, (uint32_t)engine->ranks.size);
     if (n < (uint32_t)engine->ranks.size) /* a rank with nothing of a batch would have no gradients to give */
@@ -176,6 +172,19 @@ uint32_t esper_engine_batches(const esper_engine *engine, esper_split split)
 int esper_engine_max_samples(const esper_engine *engine)
 {
     return (engine->config.batch + engine->ranks.size - 1) / engine->ranks.size;
+}
+
+esper_status esper_engine_tell_room(const esper_engine *engine, esper_status status, int n_whole)
+{
+    char why[512];
+
+    if (status != ESPER_E_NOMEM || esper_backend_device(engine->backend) == ESPER_GUARD_HOST)
+        return status;
+    snprintf(why, sizeof(why), "%s", esper_last_error());
+    if (n_whole == 0)
+        return ESPER_FAIL(status, "%s (not one network of %s fits: a smaller --batch or host may)", why, engine->task);
+    return ESPER_FAIL(status, "%s (%d network%s of %s fit%s)", why, n_whole, n_whole == 1 ? "" : "s", engine->task,
+                      n_whole == 1 ? "s" : "");
 }
 
 double esper_engine_plan_flops(const esper_engine *engine, const esper_plan *plan)

@@ -78,6 +78,10 @@ uint32_t esper_engine_batches(const esper_engine *engine, esper_split split);
 /* The most samples of a batch that fall to one rank: what plans are made for. */
 int esper_engine_max_samples(const esper_engine *engine);
 
+/* What opening a network has come to. Where a device's memory was too small the message says how many of the engine's networks are on
+ * it: n_whole, the one that failed not among them. Returns the status. */
+esper_status esper_engine_tell_room(const esper_engine *engine, esper_status status, int n_whole);
+
 /* FLOPs of a full batch, of all ranks together, of such a plan's passes. */
 double esper_engine_plan_flops(const esper_engine *engine, const esper_plan *plan);
 

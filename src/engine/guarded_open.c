@@ -208,7 +208,7 @@ esper_status esper_guarded_open(esper_network *network)
     status = open_parts(guarded);
     if (status != ESPER_OK) {
         esper_guarded_close(network);
-        return status;
+        return esper_engine_tell_room(network->engine, status, network->engine->n_networks - 1);
     }
     esper_network_add_part(
         network,

@@ -509,7 +509,9 @@ esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_backen
     esper_network *network = NULL;
     esper_status status;
 
-    ESPER_TRY(make_record(engine, seed, stream, &network));
+    status = make_record(engine, seed, stream, &network);
+    if (status != ESPER_OK)
+        return esper_engine_tell_room(engine, status, engine->n_networks);
     status = esper_init_net(&engine->plain, &network->slab, seed, 0, -1);
     if (status == ESPER_OK)
         status = plant_seeds(network);
@@ -517,7 +519,7 @@ esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_backen
         status = esper_network_replan(network);
     if (status != ESPER_OK) {
         esper_network_remove(network);
-        return status;
+        return esper_engine_tell_room(engine, status, engine->n_networks);
     }
     network->budget = budget_of(network);
     *network_out = network;
@@ -564,7 +566,9 @@ esper_status esper_network_fork(esper_network *parent, const esper_slots *slots,
 
     assert(parent->optim != NULL);
     ESPER_TRY(esper_network_read(parent));
-    ESPER_TRY(make_record(parent->engine, parent->seed, parent->stream, &fork));
+    status = make_record(parent->engine, parent->seed, parent->stream, &fork);
+    if (status != ESPER_OK)
+        return esper_engine_tell_room(parent->engine, status, parent->engine->n_networks);
     status = copy_state(parent, fork);
     if (status == ESPER_OK) {
         fork->slots = slots != NULL ? *slots : parent->slots;
@@ -573,7 +577,7 @@ esper_status esper_network_fork(esper_network *parent, const esper_slots *slots,
     }
     if (status != ESPER_OK) {
         esper_network_remove(fork);
-        return status;
+        return esper_engine_tell_room(parent->engine, status, parent->engine->n_networks);
     }
     *fork_out = fork;
     return ESPER_OK;

@@ -20,24 +20,40 @@ void esper_ranks_init(esper_ranks *ranks, esper_comm *comm)
     ranks->size = esper_comm_size(comm);
 }
 
+static bool is_on_device(const esper_slab *slab)
+{
+    return esper_backend_device(slab->backend) != ESPER_GUARD_HOST;
+}
+
 esper_status esper_ranks_reserve(esper_ranks *ranks, const esper_slab *slab)
 {
-    size_t room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
+    size_t n_buffers = (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER), room = N_HEAD + n_buffers;
+    size_t stage = n_buffers + (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD);
     void *grown;
 
-    if (!esper_ranks_are_many(ranks) || room <= ranks->room)
+    if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
-    grown = esper_mem_grow(ranks->bucket, room * sizeof(*ranks->bucket));
-    if (grown == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%zu numbers to exchange", room);
-    ranks->bucket = grown;
-    ranks->room = room;
+    if (room > ranks->room) {
+        grown = esper_mem_grow(ranks->bucket, room * sizeof(*ranks->bucket));
+        if (grown == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "%zu numbers to exchange", room);
+        ranks->bucket = grown;
+        ranks->room = room;
+    }
+    if (is_on_device(slab) && stage > ranks->stage_room) {
+        grown = esper_mem_grow(ranks->stage, stage * sizeof(*ranks->stage));
+        if (grown == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "%zu numbers to exchange", stage);
+        ranks->stage = grown;
+        ranks->stage_room = stage;
+    }
     return ESPER_OK;
 }
 
 void esper_ranks_fini(esper_ranks *ranks)
 {
     esper_mem_free(ranks->bucket);
+    esper_mem_free(ranks->stage);
     *ranks = (esper_ranks){.size = 1};
 }
 
@@ -70,14 +86,20 @@ static bool is_finite_range(const float *values, size_t n)
     return any == 0;
 }
 
-/* Where a region's part of a family lies: ranks sum in the backend's stead. */
-static float *range_of(const esper_slab *slab, esper_family family, int region, size_t *n_out)
-{
-    const int64_t *begin = family == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
+/* A slab's gradients and norm buffers where the host can sum them: where they lie, or staged. */
+typedef struct summands {
+    const esper_slab *slab;
+    float            *grads, *buffers;
+} summands;
 
-    assert(region >= 0 && region < slab->n_regions);
+/* A region's part of a family. */
+static float *range_of(const summands *of, esper_family family, int region, size_t *n_out)
+{
+    const int64_t *begin = family == ESPER_FAMILY_BUFFER ? of->slab->buffer_begin : of->slab->param_begin;
+
+    assert(region >= 0 && region < of->slab->n_regions);
     *n_out = (size_t)(begin[region + 1] - begin[region]);
-    return *n_out > 0 ? esper_backend_address(slab->backend, slab->family[family] + begin[region]) : NULL;
+    return *n_out > 0 ? (family == ESPER_FAMILY_BUFFER ? of->buffers : of->grads) + begin[region] : NULL;
 }
 
 static bool is_used(uint64_t regions, int region)
@@ -85,12 +107,12 @@ static bool is_used(uint64_t regions, int region)
     return (regions >> region & 1u) != 0;
 }
 
-/* Gradients are summed where they lie, a message for each region. */
-static esper_status sum_gradients(esper_ranks *ranks, const esper_slab *slab, uint64_t regions)
+/* A message for each region. */
+static esper_status sum_gradients(esper_ranks *ranks, const summands *of, uint64_t regions)
 {
-    for (int r = 0; r < slab->n_regions; r++) {
+    for (int r = 0; r < of->slab->n_regions; r++) {
         size_t n;
-        float *grads = range_of(slab, ESPER_FAMILY_GRAD, r, &n);
+        float *grads = range_of(of, ESPER_FAMILY_GRAD, r, &n);
 
         if (!is_used(regions, r))
             continue;
@@ -102,13 +124,13 @@ static esper_status sum_gradients(esper_ranks *ranks, const esper_slab *slab, ui
 
 /* The norm buffers into the bucket, or, summed, back. Returns how many numbers there are with the head. In double, so that
  * buffers that are equal on all ranks stay what they are. */
-static size_t move_buffers(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share, bool back)
+static size_t move_buffers(esper_ranks *ranks, const summands *of, uint64_t regions, double share, bool back)
 {
     size_t at = N_HEAD;
 
-    for (int r = 0; r < slab->n_regions; r++) {
+    for (int r = 0; r < of->slab->n_regions; r++) {
         size_t n;
-        float *buffers = range_of(slab, ESPER_FAMILY_BUFFER, r, &n);
+        float *buffers = range_of(of, ESPER_FAMILY_BUFFER, r, &n);
 
         if (!is_used(regions, r))
             continue;
@@ -125,22 +147,52 @@ static size_t move_buffers(esper_ranks *ranks, const esper_slab *slab, uint64_t 
     return at;
 }
 
-esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share,
-                                  esper_batch_sums *sums)
+/* Both families, from the backend's memory to the stage, or back. */
+static esper_status move_staged(const summands *of, esper_backend_stream *stream, bool back)
 {
+    static const esper_family families[] = {ESPER_FAMILY_GRAD, ESPER_FAMILY_BUFFER};
+    const esper_slab *slab = of->slab;
+
+    for (int i = 0; i < 2; i++) {
+        float *staged = families[i] == ESPER_FAMILY_GRAD ? of->grads : of->buffers;
+        size_t bytes = (size_t)esper_slab_count(slab, families[i]) * sizeof(float);
+
+        if (back)
+            ESPER_TRY(esper_backend_copy_in(slab->backend, stream, slab->family[families[i]], staged, bytes));
+        else
+            ESPER_TRY(esper_backend_copy_out(slab->backend, stream, staged, slab->family[families[i]], bytes));
+    }
+    return back ? ESPER_OK : esper_backend_wait(slab->backend, stream);
+}
+
+esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, esper_backend_stream *stream,
+                                  uint64_t regions, double share, esper_batch_sums *sums)
+{
+    bool staged = is_on_device(slab);
     double *bucket = ranks->bucket;
+    summands of = {.slab = slab};
     size_t n;
 
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
+    if (staged) {
+        of.grads = ranks->stage;
+        of.buffers = ranks->stage + esper_slab_count(slab, ESPER_FAMILY_GRAD);
+        ESPER_TRY(move_staged(&of, stream, false));
+    } else {
+        of.grads = esper_backend_address(slab->backend, slab->family[ESPER_FAMILY_GRAD]);
+        of.buffers = esper_backend_address(slab->backend, slab->family[ESPER_FAMILY_BUFFER]);
+    }
     ranks->spoiled = false;
-    ESPER_TRY(sum_gradients(ranks, slab, regions));
-    n = move_buffers(ranks, slab, regions, share, false);
+    ESPER_TRY(sum_gradients(ranks, &of, regions));
+    n = move_buffers(ranks, &of, regions, share, false);
     bucket[HEAD_LOSS] = sums->loss;
     bucket[HEAD_CORRECT] = sums->correct;
     bucket[HEAD_SPOILED] = ranks->spoiled ? 1.0 : 0.0;
     ESPER_TRY(esper_comm_sum_f64(ranks->comm, bucket, n));
-    move_buffers(ranks, slab, regions, 0.0, true);
+    move_buffers(ranks, &of, regions, 0.0, true);
+    if (staged)
+        ESPER_TRY(move_staged(&of, stream, true));
     sums->loss = bucket[HEAD_LOSS];
     sums->correct = bucket[HEAD_CORRECT];
     ranks->n_spoiled = (int)bucket[HEAD_SPOILED];

@@ -15,6 +15,8 @@ typedef struct esper_ranks {
     int         rank, size;
     double     *bucket; /* what is summed in a step beside the gradients, in one piece */
     size_t      room;   /* numbers in it */
+    float      *stage;  /* gradients and norm buffers of a slab that is not in the host's memory, while they are summed */
+    size_t      stage_room;
     bool        spoiled; /* this rank's own part of the last exchange was not finite */
     int         n_spoiled; /* ranks of which that is true */
 } esper_ranks;
@@ -37,9 +39,10 @@ static inline bool esper_ranks_are_many(const esper_ranks *ranks)
 }
 
 /* Brings a batch's gradients and norm buffers together, of the regions with bits 1 << region, and its results. `share` is this
- * rank's part of the batch. A message for each region, and one for all the rest. */
-esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share,
-                                  esper_batch_sums *sums);
+ * rank's part of the batch. A message for each region, and one for all the rest. Of a device's memory they are taken to the host's
+ * and back: all that was queued on the stream is waited for, and what comes back is queued on it. */
+esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, esper_backend_stream *stream,
+                                  uint64_t regions, double share, esper_batch_sums *sums);
 
 esper_status esper_ranks_sum(const esper_ranks *ranks, double *values, size_t count);
 esper_status esper_ranks_sum_f32(const esper_ranks *ranks, float *values, size_t count);

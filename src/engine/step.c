@@ -329,7 +329,8 @@ esper_status esper_network_exchange(esper_network *network)
     ESPER_TRY(fetch_rows(network, row));
     network->rows[row].sums = sum_row(network, row);
     network->n_rows = row; /* until it has gone well */
-    ESPER_TRY(esper_ranks_exchange(ranks, &network->slab, regions_in_use(network), share, &network->rows[row].sums));
+    ESPER_TRY(esper_ranks_exchange(ranks, &network->slab, network->stream, regions_in_use(network), share,
+                                   &network->rows[row].sums));
     network->n_rows++;
     return ESPER_OK;
 }

@@ -152,6 +152,21 @@ static uint64_t hash_draft(const draft *out)
     return hash;
 }
 
+/* The network's hash, of the copy that is written: a device that is lost meanwhile cannot be asked. */
+static uint64_t hash_weights(const esper_net *net, const esper_slab *mirror)
+{
+    uint64_t hash = 0;
+
+    for (int t = 0; t < net->n_tensors; t++) {
+        const esper_tensor *tensor = &net->tensors[t];
+        esper_family family = tensor->role == ESPER_ROLE_PARAM ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER;
+
+        if (tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER)
+            hash = esper_weight_hash_add(hash, tensor, esper_slab_at(mirror, family, tensor));
+    }
+    return hash;
+}
+
 static void add_notes(draft *out, const esper_network *network)
 {
     const esper_cursor *cursor = &network->cursor;
@@ -188,7 +203,7 @@ static void add_notes(draft *out, const esper_network *network)
     for (int i = 0; i < network->n_parts; i++)
         if (out->parts[i].used > 0)
             add_note(out, network->parts[i].name, out->parts[i].text);
-    add_number(out, "weight_hash", "%016" PRIx64, esper_network_hash(network));
+    add_number(out, "weight_hash", "%016" PRIx64, hash_weights(&network->net, &out->mirror));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
 }
 

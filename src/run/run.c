@@ -94,6 +94,19 @@ static esper_status save(run *self)
     return ESPER_OK;
 }
 
+bool run_look_at_disk(const run *self, esper_cursor *cursor_out)
+{
+    uint64_t budget, weights;
+    esper_checkpoint found;
+    bool good;
+
+    if (esper_checkpoint_init(self->checkpoint, &found) != ESPER_OK)
+        return false;
+    good = esper_checkpoint_mark(&found, cursor_out, &budget, &weights) == ESPER_OK;
+    esper_checkpoint_fini(&found);
+    return good;
+}
+
 /* Of a replay: there is nothing left to make again. */
 static bool is_replayed(const run *self)
 {
@@ -349,6 +362,22 @@ static esper_status test(run *self)
     return ESPER_OK;
 }
 
+/* Nothing can be read from the device any more: what is on disk is what there is. */
+static esper_status tell_lost_device(const run *self)
+{
+    char message[1024];
+    esper_cursor cursor;
+
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    if (self->desc->replay != NULL || !run_look_at_disk(self, &cursor))
+        return ESPER_FAIL(ESPER_E_DEVICE, "the device is lost: %s. Nothing was saved yet", message);
+    return ESPER_FAIL(
+        ESPER_E_DEVICE,
+        "the device is lost: %s. The checkpoint of step %llu, in epoch %u, is good: --resume %s goes on from "
+        "there, on whatever machine has such a device",
+        message, (unsigned long long)cursor.step, cursor.epoch + 1, self->base.dir);
+}
+
 static void take_result(run *self)
 {
     const esper_network *network = self->network;
@@ -370,6 +399,7 @@ static void take_result(run *self)
 static esper_status run_all(run *self)
 {
     bool alone = !esper_ranks_are_many(&self->base.ranks);
+    char message[1024]; /* what cannot be read of a network that is lost must not hide why */
     esper_status status;
     esper_fact end;
 
@@ -393,8 +423,13 @@ static esper_status run_all(run *self)
         status = run_rescue(self, status);
     if (status == ESPER_OK)
         status = test(self);
+    if (status == ESPER_E_DEVICE)
+        status = tell_lost_device(self);
     tell_that_it_leaves(self);
+    snprintf(message, sizeof(message), "%s", esper_last_error());
     take_result(self);
+    if (status != ESPER_OK)
+        ESPER_FAIL(status, "%s", message);
     end = run_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     run_base_close_store(&self->base, &end); /* synced before the events say that all is done */
     self->store_ended = true;

@@ -42,6 +42,9 @@ bool         run_computes_alike(const char *identity, const char *other); /* two
 /* run.c. As the network stands, behind the rows of the store; of a state in doubt, the checkpoint before stays beside it. */
 esper_status run_write_checkpoint(run *self);
 
+/* Where the checkpoint stands that is on disk, whoever wrote it; false: there is none. */
+bool run_look_at_disk(const run *self, esper_cursor *cursor_out);
+
 /* run_tell.c */
 esper_fact run_fact(const run *self, esper_fact_kind kind);   /* of now, with nothing in it */
 esper_fact run_start(const run *self);                        /* its identity, for its first line and its row */

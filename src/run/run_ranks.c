@@ -167,20 +167,6 @@ static int take_turn(const run *self)
     return file;
 }
 
-/* Where the checkpoint stands that is on disk, whoever wrote it; false: there is none. */
-static bool look_at_disk(const run *self, esper_cursor *cursor_out)
-{
-    uint64_t budget, weights;
-    esper_checkpoint found;
-    bool good;
-
-    if (esper_checkpoint_init(self->checkpoint, &found) != ESPER_OK)
-        return false;
-    good = esper_checkpoint_mark(&found, cursor_out, &budget, &weights) == ESPER_OK;
-    esper_checkpoint_fini(&found);
-    return good;
-}
-
 /* Goes back to the newest snapshot, and saves it unless what is on disk is as new: the last file that ranks have written together,
  * or that another survivor has. Gives what is on disk then. */
 static esper_status save_newest(run *self, bool may_save, bool *is_there_out, esper_cursor *cursor_out)
@@ -191,10 +177,10 @@ static esper_status save_newest(run *self, bool may_save, bool *is_there_out, es
     int turn = take_turn(self);
     esper_status status = ESPER_OK;
 
-    *is_there_out = look_at_disk(self, cursor_out);
+    *is_there_out = run_look_at_disk(self, cursor_out);
     if (has_newest && (!*is_there_out || cursor_out->step < network->cursor.step)) {
         status = run_write_checkpoint(self);
-        *is_there_out = look_at_disk(self, cursor_out);
+        *is_there_out = run_look_at_disk(self, cursor_out);
     }
     if (turn >= 0)
         close(turn);

@@ -2,7 +2,10 @@
  * ESPER_TEST_GPU=1 in the environment, the machine's own. The guard's kernels run as guard/emulated_cuda.h has them, those of
  * tensor/cuda/ as host_cuda_run.h has them, behind all that was queued before.
  *
- * A lock makes the driver one thread's at a time: that is what its emulation is written for. */
+ * A lock makes the driver one thread's at a time: that is what its emulation is written for.
+ *
+ * For scripts, which start the whole program over it (PROGRAM_ON_DRIVER): ESPER_TEST_CUDA_LOST=N:RESULT loses the device at the Nth
+ * call, ESPER_TEST_CUDA_MEMORY=BYTES gives it so much memory. */
 #include <pthread.h>
 
 #include "cuda/host_cuda_run.h"
@@ -12,8 +15,8 @@
 #include "tensor/cuda/kernels.h"
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int      n_syncs;
-static atomic_int      n_launches;
+static atomic_int n_syncs;
+static atomic_int n_launches;
 
 /* A name of a kernel of tensor/cuda/: what such functions are. */
 typedef struct host_function {
@@ -21,7 +24,7 @@ typedef struct host_function {
 } host_function;
 
 static host_function host_functions[512];
-static int           n_host_functions;
+static int n_host_functions;
 
 static CUresult find_host_function(CUfunction *function, const char *name)
 {
@@ -45,6 +48,32 @@ static bool is_host_function(CUfunction function)
 
 /* ------------------------------------------------------------------------------------------------ one at a time */
 
+/* A device that is lost. What gives something back does so nevertheless: the host's memory is behind it here. */
+static uint64_t n_calls, lost_at; /* 0: it is not to be */
+static CUresult lost_with;
+
+static bool is_lost(void)
+{
+    return ++n_calls >= lost_at && lost_at != 0;
+}
+
+#define ANSWERED(call)                     \
+    CUresult result;                       \
+                                           \
+    pthread_mutex_lock(&one_at_a_time);    \
+    result = is_lost() ? lost_with : call; \
+    pthread_mutex_unlock(&one_at_a_time);  \
+    return result
+
+#define GIVEN_BACK(call)                     \
+    CUresult result;                         \
+                                             \
+    pthread_mutex_lock(&one_at_a_time);      \
+    result = call;                           \
+    result = is_lost() ? lost_with : result; \
+    pthread_mutex_unlock(&one_at_a_time);    \
+    return result
+
 #define LOCKED(call)                      \
     CUresult result;                      \
                                           \
@@ -61,37 +90,72 @@ static CUresult pop(CUcontext *context)
 {
     LOCKED(emu_pop(context));
 }
+
+/* In parts of 512 bytes, as that of a GPU. Device memory alone counts. */
+static size_t memory_bytes = (size_t)1 << 30, memory_used;
+
+static size_t parts_of(size_t bytes)
+{
+    return (bytes + 511) / 512 * 512;
+}
+
+static CUresult info_now(size_t *free_bytes, size_t *total)
+{
+    CUresult result = emu_mem_info(free_bytes, total);
+
+    *total = memory_bytes;
+    *free_bytes = memory_bytes - memory_used;
+    return result;
+}
+
+static CUresult alloc_now(CUdeviceptr *memory, size_t bytes)
+{
+    CUresult result =
+        memory_used + parts_of(bytes) > memory_bytes ? CUDA_ERROR_OUT_OF_MEMORY : emu_alloc(memory, bytes);
+
+    memory_used += result == CUDA_SUCCESS ? parts_of(bytes) : 0;
+    return result;
+}
+
+static CUresult free_now(CUdeviceptr memory)
+{
+    for (int i = 0; i < n_memories; i++)
+        if (memories[i].at == (char *)(uintptr_t)memory)
+            memory_used -= parts_of(memories[i].bytes);
+    return emu_free(memory);
+}
+
 static CUresult info(size_t *free_bytes, size_t *total)
 {
-    LOCKED(emu_mem_info(free_bytes, total));
+    ANSWERED(info_now(free_bytes, total));
 }
 static CUresult alloc(CUdeviceptr *memory, size_t bytes)
 {
-    LOCKED(emu_alloc(memory, bytes));
+    ANSWERED(alloc_now(memory, bytes));
 }
 static CUresult release_memory(CUdeviceptr memory)
 {
-    LOCKED(emu_free(memory));
+    GIVEN_BACK(free_now(memory));
 }
 static CUresult host_alloc(void **memory, size_t bytes, unsigned flags)
 {
-    LOCKED(emu_host_alloc(memory, bytes, flags));
+    ANSWERED(emu_host_alloc(memory, bytes, flags));
 }
 static CUresult host_free(void *memory)
 {
-    LOCKED(emu_host_free(memory));
+    GIVEN_BACK(emu_host_free(memory));
 }
 static CUresult pin(void *memory, size_t bytes, unsigned flags)
 {
-    LOCKED(emu_register(memory, bytes, flags));
+    ANSWERED(emu_register(memory, bytes, flags));
 }
 static CUresult unpin(void *memory)
 {
-    LOCKED(emu_unregister(memory));
+    GIVEN_BACK(emu_unregister(memory));
 }
 static CUresult device_pointer(CUdeviceptr *at, void *memory, unsigned flags)
 {
-    LOCKED(emu_device_pointer(at, memory, flags));
+    ANSWERED(emu_device_pointer(at, memory, flags));
 }
 static CUresult pointer(unsigned n, int *which, void **values, CUdeviceptr at)
 {
@@ -99,78 +163,78 @@ static CUresult pointer(unsigned n, int *which, void **values, CUdeviceptr at)
 }
 static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    LOCKED(emu_copy(to, from, bytes, stream));
+    ANSWERED(emu_copy(to, from, bytes, stream));
 }
 static CUresult upload(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
 {
     CUresult result;
 
     pthread_mutex_lock(&one_at_a_time);
-    result = emu_upload(to, from, bytes, stream);
+    result = is_lost() ? lost_with : emu_upload(to, from, bytes, stream);
     drain(); /* memory that is not pinned may be used again at once */
     pthread_mutex_unlock(&one_at_a_time);
     return result;
 }
 static CUresult download(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    LOCKED(emu_download(to, from, bytes, stream));
+    ANSWERED(emu_download(to, from, bytes, stream));
 }
 static CUresult set(CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream)
 {
-    LOCKED(emu_set(at, byte, bytes, stream));
+    ANSWERED(emu_set(at, byte, bytes, stream));
 }
 static CUresult stream_create(CUstream *stream, unsigned flags)
 {
-    LOCKED(emu_stream_create(stream, flags));
+    ANSWERED(emu_stream_create(stream, flags));
 }
 static CUresult stream_destroy(CUstream stream)
 {
-    LOCKED(emu_stream_destroy(stream));
+    GIVEN_BACK(emu_stream_destroy(stream));
 }
 static CUresult stream_sync(CUstream stream)
 {
     n_syncs++;
-    LOCKED(emu_stream_sync(stream));
+    ANSWERED(emu_stream_sync(stream));
 }
 static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
 {
-    LOCKED(emu_stream_wait(stream, event, flags));
+    ANSWERED(emu_stream_wait(stream, event, flags));
 }
 static CUresult is_captured(CUstream stream, int *state)
 {
-    LOCKED(emu_is_capturing(stream, state));
+    ANSWERED(emu_is_capturing(stream, state));
 }
 static CUresult event_create(CUevent *event, unsigned flags)
 {
-    LOCKED(emu_event_create(event, flags));
+    ANSWERED(emu_event_create(event, flags));
 }
 static CUresult event_destroy(CUevent event)
 {
-    LOCKED(emu_event_destroy(event));
+    GIVEN_BACK(emu_event_destroy(event));
 }
 static CUresult event_record(CUevent event, CUstream stream)
 {
-    LOCKED(emu_event_record(event, stream));
+    ANSWERED(emu_event_record(event, stream));
 }
 static CUresult event_record_flags(CUevent event, CUstream stream, unsigned flags)
 {
-    LOCKED(emu_event_record_flags(event, stream, flags));
+    ANSWERED(emu_event_record_flags(event, stream, flags));
 }
 static CUresult event_query(CUevent event)
 {
-    LOCKED(emu_event_query(event));
+    ANSWERED(emu_event_query(event));
 }
 static CUresult event_sync(CUevent event)
 {
-    LOCKED(emu_event_sync(event));
+    ANSWERED(emu_event_sync(event));
 }
 static CUresult load_module(CUmodule *module, const void *image)
 {
-    LOCKED(emu_module_load(module, image));
+    ANSWERED(emu_module_load(module, image));
 }
 static CUresult unload_module(CUmodule module)
 {
-    LOCKED(emu_module_unload(module));
+    GIVEN_BACK(emu_module_unload(module));
 }
 
 static CUresult function(CUfunction *function_out, CUmodule module, const char *name)
@@ -178,7 +242,7 @@ static CUresult function(CUfunction *function_out, CUmodule module, const char *
     CUresult result;
 
     pthread_mutex_lock(&one_at_a_time);
-    result = emu_function(function_out, module, name);
+    result = is_lost() ? lost_with : emu_function(function_out, module, name);
     if (result == 500)
         result = find_host_function(function_out, name);
     pthread_mutex_unlock(&one_at_a_time);
@@ -187,7 +251,7 @@ static CUresult function(CUfunction *function_out, CUmodule module, const char *
 
 static CUresult attribute(int *value, int which, CUfunction of)
 {
-    LOCKED(emu_function_attribute(value, which, of));
+    ANSWERED(emu_function_attribute(value, which, of));
 }
 
 static CUresult set_attribute(CUfunction of, int which, int value)
@@ -204,7 +268,9 @@ static CUresult launch(CUfunction of, unsigned x, unsigned y, unsigned z, unsign
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&one_at_a_time);
-    if (!is_host_function(of)) {
+    if (is_lost()) {
+        result = lost_with;
+    } else if (!is_host_function(of)) {
         result = emu_launch(of, x, y, z, threads, threads_y, threads_z, shared, stream, parameters, extra);
     } else if (fails()) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -230,6 +296,31 @@ int cuda_driver_launches(void)
 void cuda_driver_fail_at(uint64_t nth)
 {
     emulated_cuda_fail_at(nth);
+}
+
+void cuda_driver_lose_at(uint64_t nth, int result)
+{
+    pthread_mutex_lock(&one_at_a_time);
+    lost_at = nth > 0 ? n_calls + nth : 0;
+    lost_with = result;
+    pthread_mutex_unlock(&one_at_a_time);
+}
+
+uint64_t cuda_driver_calls(void)
+{
+    return n_calls;
+}
+
+static void read_environment(void)
+{
+    const char *lost = getenv("ESPER_TEST_CUDA_LOST"), *memory = getenv("ESPER_TEST_CUDA_MEMORY");
+    unsigned long long nth;
+    int result;
+
+    if (lost != NULL && sscanf(lost, "%llu:%d", &nth, &result) == 2)
+        cuda_driver_lose_at(nth, result);
+    if (memory != NULL)
+        memory_bytes = strtoull(memory, NULL, 10);
 }
 
 __attribute__((constructor)) static void install(void)
@@ -280,6 +371,7 @@ __attribute__((constructor)) static void install(void)
     };
     const char *gpu = getenv("ESPER_TEST_GPU");
 
+    read_environment();
     if (gpu == NULL || strcmp(gpu, "1") != 0)
         esper_cuda_driver_replace(&driver);
 }

@@ -8,4 +8,8 @@ int  cuda_driver_syncs(void);    /* waits for a stream */
 int  cuda_driver_launches(void); /* of kernels of tensor/cuda/ */
 void cuda_driver_fail_at(uint64_t nth);
 
+/* From the nth call from now on all calls answer this, as a device does that is gone; 0: it is there again. */
+void     cuda_driver_lose_at(uint64_t nth, int result);
+uint64_t cuda_driver_calls(void); /* in all, so far */
+
 #endif

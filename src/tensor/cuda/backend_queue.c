@@ -247,9 +247,7 @@ static esper_status in_context(cuda_backend *self, cuda_queue *queues, bool wait
     esper_status status;
 
     if (self->lost)
-        return ESPER_FAIL(ESPER_E_DEVICE,
-                          "the CUDA device was lost before: the last checkpoint on disk is good, resume "
-                          "from it");
+        return ESPER_FAIL(ESPER_E_DEVICE, "the CUDA device was lost before");
     ESPER_TRY(esper_cuda_enter(self->device));
     status = hand_on(self, queues);
     handed = esper_clock_seconds();
