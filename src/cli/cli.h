@@ -23,7 +23,7 @@ typedef struct esper_command_option {
     bool        has_value;
 } esper_command_option;
 
-enum { ESPER_CLI_MAX_OPTIONS = 8 };
+enum { ESPER_CLI_MAX_OPTIONS = 16 };
 
 typedef struct esper_command esper_command;
 

@@ -18,18 +18,35 @@
 #include "cli/job.h"
 #include "cli/own_data.h"
 #include "cli/report_page.h"
+#include "policy/policy.h"
+#include "run/frontier.h"
 #include "run/settings.h"
 #include "ui/compare_table.h"
+#include "ui/frontier.h"
 #include "ui/terminal.h"
 
 enum { DEFAULT_SEEDS = 3 };
 
-enum { POLICIES, SEEDS, FIRST_SEED, AGAINST, JOBS, DIR, OUT, JSON };
+/* Of a frontier: 81 networks in three comparisons. */
+#define DEFAULT_BUDGETS "0.5,1,2"
+#define DEFAULT_SIZES   "1,1.5,2,3,4"
+#define DEFAULT_RATES   "0.5,1,2"
 
-static const esper_command_option options[] = {
-    [POLICIES] = {"policies", true}, [SEEDS] = {"seeds", true}, [FIRST_SEED] = {"first-seed", true},
-    [AGAINST] = {"against", true},   [JOBS] = {"jobs", true},   [DIR] = {"dir", true},
-    [OUT] = {"out", true},           [JSON] = {"json", false},  {.name = NULL}};
+enum { POLICIES, SEEDS, FIRST_SEED, AGAINST, JOBS, DIR, OUT, JSON, FRONTIER, BUDGETS, SIZES, RATES };
+
+static const esper_command_option options[] = {[POLICIES] = {"policies", true},
+                                               [SEEDS] = {"seeds", true},
+                                               [FIRST_SEED] = {"first-seed", true},
+                                               [AGAINST] = {"against", true},
+                                               [JOBS] = {"jobs", true},
+                                               [DIR] = {"dir", true},
+                                               [OUT] = {"out", true},
+                                               [JSON] = {"json", false},
+                                               [FRONTIER] = {"frontier", false},
+                                               [BUDGETS] = {"budgets", true},
+                                               [SIZES] = {"sizes", true},
+                                               [RATES] = {"rates", true},
+                                               {.name = NULL}};
 
 typedef struct request {
     const char *const *given; /* by `options` */
@@ -186,7 +203,7 @@ static esper_status tell_end(const esper_compare *compare, const request *wish, 
     return ESPER_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ the command */
+/* ------------------------------------------------------------------------------------------------ running them */
 
 static esper_status run_all(esper_compare *compare, const request *wish, int *code_out)
 {
@@ -205,19 +222,131 @@ static esper_status run_all(esper_compare *compare, const request *wish, int *co
     return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare), code_out);
 }
 
-/* A setting serves where one of the lines uses it. */
-static esper_status check_settings(const esper_compare *compare)
+/* A setting that was asked for serves where one of the lines uses it. */
+static esper_status check_settings(const esper_compare *compare, const esper_config *asked)
 {
-    const esper_log log = {.level = compare->config.log_level, .stream = stderr};
-    esper_config_use use = esper_settings_use(compare->task, ESPER_CONFIG_IN_COMPARE, &compare->config);
+    const esper_log log = {.level = asked->log_level, .stream = stderr};
+    esper_config_use use = esper_settings_use(compare->task, ESPER_CONFIG_IN_COMPARE, asked);
 
     use.deciders = 0;
     for (int i = 0; i < compare->n_lines; i++)
         if (compare->lines[i].kind == ESPER_COMPARE_GROWN || compare->lines[i].kind == ESPER_COMPARE_SEARCH)
             use.deciders |= compare->lines[i].file[0] != '\0' ? ESPER_CONFIG_BY_LEARNED
-                                                              : esper_settings_decider(compare->lines[i].name);
-    return esper_settings_check(&compare->config, &compare->config, &use, &log);
+                                                              : esper_settings_decider(compare->lines[i].ops->name);
+    return esper_settings_check(asked, asked, &use, &log);
 }
+
+/* ------------------------------------------------------------------------------------------------ a frontier */
+
+static esper_status read_frontier(const request *wish, esper_frontier_desc *desc_out)
+{
+    const char *const *given = wish->given;
+
+    *desc_out = (esper_frontier_desc){.policy = given[POLICIES] != NULL ? given[POLICIES] : esper_policy_trials.name};
+    if (strchr(desc_out->policy, ',') != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a frontier has one policy that grows, such as trials");
+    if (given[AGAINST] != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--against: a frontier holds grown networks against static ones: leave it out");
+    ESPER_TRY(esper_frontier_read_list("--budgets", given[BUDGETS] != NULL ? given[BUDGETS] : DEFAULT_BUDGETS,
+                                       ESPER_FRONTIER_MAX_BUDGETS, desc_out->budgets, &desc_out->n_budgets));
+    ESPER_TRY(esper_frontier_read_list("--sizes", given[SIZES] != NULL ? given[SIZES] : DEFAULT_SIZES,
+                                       ESPER_FRONTIER_MAX_VALUES, desc_out->sizes, &desc_out->n_sizes));
+    return esper_frontier_read_list("--rates", given[RATES] != NULL ? given[RATES] : DEFAULT_RATES,
+                                    ESPER_FRONTIER_MAX_VALUES, desc_out->rates, &desc_out->n_rates);
+}
+
+static esper_status write_frontier(const esper_frontier *frontier, const request *wish, const char *dir)
+{
+    bool json = wish->given[JSON] != NULL;
+    char path[ESPER_PATH_CHARS];
+    esper_page page = {0};
+    esper_status status;
+
+    (json ? esper_frontier_write_json : esper_frontier_write)(frontier, &page);
+    status = page.status;
+    if (status == ESPER_OK && json)
+        printf("%s", page.text);
+    else if (status == ESPER_OK)
+        esper_terminal_print(stdout, "\n%s", page.text);
+    esper_page_fini(&page);
+    ESPER_TRY(status);
+    page = (esper_page){0};
+    esper_frontier_report(frontier, &page);
+    ESPER_TRY(esper_run_path(dir, ESPER_REPORT_NAME, path));
+    ESPER_TRY(write_file(&page, path));
+    if (wish->given[OUT] == NULL)
+        return ESPER_OK;
+    page = (esper_page){0};
+    esper_frontier_write(frontier, &page);
+    return write_file(&page, wish->given[OUT]);
+}
+
+/* One budget after the other, each a comparison in a directory of its own. */
+static esper_status run_budgets(esper_frontier *frontier, const request *wish, const char *dir, bool *complete_out)
+{
+    const volatile sig_atomic_t *stop = esper_job_listen();
+    char within[ESPER_PATH_CHARS], name[ESPER_FRONTIER_NAME_CHARS];
+
+    *complete_out = true;
+    for (int b = 0; b < frontier->n_budgets; b++) {
+        esper_compare *compare = &frontier->budgets[b];
+        esper_compare_desc desc = {.compare = compare,
+                                   .dir = within,
+                                   .jobs = (int)wish->n_jobs,
+                                   .threads = (int)wish->n_threads,
+                                   .progress = wish->progress,
+                                   .stop = stop};
+
+        ESPER_TRY(esper_run_path(dir, esper_frontier_name(frontier, b, name), within));
+        ESPER_TRY(esper_file_make_dirs(within));
+        if (*stop == 0) {
+            esper_terminal_print(wish->progress, "\nbudget %d of %d, %s\n", b + 1, frontier->n_budgets, name);
+            ESPER_TRY(esper_compare_run_all(&desc));
+        }
+        ESPER_TRY(write_files(compare, within, NULL));
+        *complete_out &= is_complete(compare);
+    }
+    return ESPER_OK;
+}
+
+static esper_status run_frontier(const request *wish, const esper_task *task, const esper_config *config, int *code_out)
+{
+    char dir[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
+    esper_frontier_desc desc;
+    esper_frontier frontier;
+    esper_status status;
+    bool complete = false, stopped;
+
+    ESPER_TRY(read_frontier(wish, &desc));
+    ESPER_TRY(esper_frontier_init(&frontier, task, config, &desc, wish->n_seeds));
+    status = check_settings(&frontier.budgets[0], config);
+    if (status == ESPER_OK)
+        status = open_dir(wish, task, dir);
+    if (status == ESPER_OK) {
+        esper_terminal_print(wish->progress,
+                             "frontier  %s: %d budgets, %d networks in each, %d seeds: %d runs, in %s\n", task->name,
+                             frontier.n_budgets, frontier.budgets[0].n_lines, (int)wish->n_seeds,
+                             frontier.n_budgets * frontier.budgets[0].n_runs, dir);
+        fflush(wish->progress);
+        status = run_budgets(&frontier, wish, dir, &complete);
+    }
+    if (status == ESPER_OK)
+        status = esper_frontier_measure(&frontier);
+    if (status == ESPER_OK)
+        status = write_frontier(&frontier, wish, dir);
+    esper_frontier_fini(&frontier);
+    ESPER_TRY(status);
+    stopped = *esper_job_listen() != 0 && !complete;
+    esper_terminal_print(wish->progress,
+                         stopped ? "\nstopped: what has ended is kept; the same command with --dir %s goes on\n"
+                                 : "\nwritten   %s/" ESPER_REPORT_NAME "\n",
+                         stopped ? esper_shell_quote_path(dir, quoted) : dir);
+    *code_out = stopped ? ESPER_EXIT_STOPPED : complete ? ESPER_EXIT_OK : ESPER_EXIT_FAILED;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the command */
 
 static esper_status run(esper_cli_call *call)
 {
@@ -230,8 +359,12 @@ static esper_status run(esper_cli_call *call)
     ESPER_TRY(esper_own_data_task(call->n_words == 1 ? call->words[0] : esper_task_list()[0]->name,
                                   ESPER_CONFIG_IN_COMPARE, &call->config, &task));
     ESPER_TRY(read_wish(&wish, &call->config));
+    if (wish.given[FRONTIER] != NULL)
+        return run_frontier(&wish, task, &call->config, &call->code);
+    if (wish.given[BUDGETS] != NULL || wish.given[SIZES] != NULL || wish.given[RATES] != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--budgets, --sizes and --rates are those of a frontier: add --frontier");
     ESPER_TRY(esper_compare_init(&compare, task, &call->config, policies, wish.n_seeds));
-    status = check_settings(&compare);
+    status = check_settings(&compare, &compare.config);
     if (status == ESPER_OK && wish.given[AGAINST] != NULL)
         status = esper_compare_set_against(&compare, wish.given[AGAINST]);
     if (status == ESPER_OK)
@@ -264,6 +397,16 @@ const esper_command esper_command_compare = {
         "                   'learned', several by their names, or policy-1, policy-2 where these are alike. Two files\n"
         "                   that learned from different rewards are an A/B of these: same seeds, and returns by the one\n"
         "                   reward in force (--reward).\n"
+        "                   A policy's name may have settings of its own behind it, and `size` is that of the host:\n"
+        "                   none:size=24:lr=0.05,trials:max_params=30000\n"
+        "  --frontier       instead: grown against static networks at many budgets, both sides at several sizes and rates.\n"
+        "                   Says at which of them growing pays, and writes a page with both frontiers. --policies then\n"
+        "                   names the policy that grows (default: trials)\n"
+        "  --budgets LIST   its FLOPs, as multiples of what the command says without it (default: " DEFAULT_BUDGETS
+        ")\n"
+        "  --sizes LIST     sizes of static networks, as multiples of the host's channels or width; grown ones may have as\n"
+        "                   many parameters as each of them (default: " DEFAULT_SIZES ")\n"
+        "  --rates LIST     learning rates that all are trained at, as multiples of lr (default: " DEFAULT_RATES ")\n"
         "  --seeds N        seeds: --seed, --seed + 1, ... (default: 3)\n"
         "  --first-seed S   the same as --seed; take one beyond the seeds a policy learned with\n"
         "  --against NAME   the line that all others are held against, as the tables name it (default: the first FILE, else\n"
@@ -278,6 +421,7 @@ const esper_command esper_command_compare = {
         "examples:  esper compare fashion --epochs 20 --seeds 5\n"
         "           esper compare synth --policies none,heuristic --seeds 2 --jobs 1\n"
         "           esper compare fashion_fast --policies none,random,heuristic,runs/x/policy.safetensors --seeds 30\n"
+        "           esper compare fashion_fast --frontier --seeds 2\n"
         "           esper compare --dir runs/compare-fashion-20260131-1 --epochs 20 --seeds 5",
     .has_config = true,
     .job = ESPER_CONFIG_IN_COMPARE,

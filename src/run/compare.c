@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "base/suggest.h"
 #include "policy/learned.h"
 #include "policy/policy.h"
+#include "run/settings.h"
 #include "run/single.h"
 #include "slot/slots.h"
 
@@ -20,6 +22,12 @@ enum { LIST_CHARS = 4096, MAX_STEM_CHARS = 24 };
 static const char name_final[] = "static-final", name_equal[] = "static-equal", name_learned[] = "learned";
 static const char name_static[] = "static"; /* another word for `none` */
 static const char file_end[] = ".safetensors";
+
+/* What a line cannot have for itself: runs are alike in it, or a comparison chooses it. */
+static const char *const shared_keys[] = {
+    "seed",   "threads",        "backend", "run_dir",   "policy",    "policy_cmd", "decisions",      "plant",
+    "epochs", "length",         "flops",   "max_steps", "data",      "target",     "valid_fraction", "train_limit",
+    "reward", "reward_weights", "gates",   "progress",  "log_level", NULL};
 
 const char *esper_compare_outcome_name(esper_compare_outcome outcome)
 {
@@ -60,12 +68,6 @@ static esper_status fail_line(const char *word)
                       name_equal);
 }
 
-static void set_line(esper_compare_line *line, const char *name, esper_compare_kind kind)
-{
-    *line = (esper_compare_line){.kind = kind, .of = -1};
-    snprintf(line->name, sizeof(line->name), "%s", name);
-}
-
 /* A policy that has a name, and needs no more; NULL: none is called so. */
 static const esper_policy_ops *find_policy(const char *word)
 {
@@ -73,6 +75,87 @@ static const esper_policy_ops *find_policy(const char *word)
         if (strcmp(esper_policy_list()[i]->name, word) == 0 && esper_policy_list()[i] != &esper_policy_learned)
             return esper_policy_list()[i];
     return NULL;
+}
+
+static void set_line(esper_compare_line *line, const char *name, esper_compare_kind kind)
+{
+    *line = (esper_compare_line){.kind = kind, .of = -1};
+    snprintf(line->name, sizeof(line->name), "%s", name);
+    line->ops = find_policy(name);
+}
+
+static esper_status set(esper_config *config, const char *key, const char *text)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+
+    return esper_config_set(config, key, text, &source);
+}
+
+static esper_status set_int(esper_config *config, const char *key, int64_t value)
+{
+    char text[ESPER_NUMBER_CHARS];
+
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    return set(config, key, text);
+}
+
+/* One setting "lr=0.05" of a line into the configuration of its runs; the size of the host into *size. */
+static esper_status apply(char *setting, esper_config *config, int *size)
+{
+    char *value = strchr(setting, '=');
+    int64_t units;
+    bool fits;
+
+    if (value == NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "'%.40s' is no setting: expected key=value", setting);
+    *value++ = '\0';
+    if (strcmp(setting, "size") == 0) {
+        if (!esper_number_read_int(value, &units, &fits) || !fits || units < 1 || units > INT32_MAX)
+            return ESPER_FAIL(ESPER_E_CONFIG, "size: '%.40s' is no whole number of channels, width or eighths", value);
+        *size = (int)units;
+        return ESPER_OK;
+    }
+    if (esper_settings_list_has(shared_keys, setting))
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is the same for all lines: give it as a flag", setting);
+    return set(config, setting, value);
+}
+
+/* The settings of a line's own. */
+static esper_status apply_all(const esper_compare_line *line, esper_config *config, int *size)
+{
+    char words[ESPER_COMPARE_LABEL_CHARS], *rest = words, *setting;
+    esper_status status;
+
+    if (line->settings[0] == '\0')
+        return ESPER_OK;
+    snprintf(words, sizeof(words), "%s", line->settings);
+    while ((setting = strsep(&rest, ":")) != NULL)
+        if ((status = apply(setting, config, size)) != ESPER_OK)
+            return esper_fail_within(status, "--policies: %s: ", line->name);
+    return ESPER_OK;
+}
+
+esper_status esper_compare_set_size(const esper_compare *compare, int size, esper_config *config)
+{
+    char host[ESPER_HOST_CHARS];
+
+    if (size == 0)
+        return ESPER_OK;
+    if (compare->config.host[0] == '\0')
+        return set_int(config, esper_compare_size_key(compare->task, &compare->config), size);
+    ESPER_TRY(esper_host_text_scale(compare->config.host, size, host));
+    return set(config, "host", host);
+}
+
+/* "trials:lr=0.05": cuts the settings off. A colon without them is part of a file's name. */
+static const char *cut_settings(char *word)
+{
+    char *colon = strchr(word, ':');
+
+    if (colon == NULL || strchr(colon, '=') == NULL)
+        return "";
+    *colon = '\0';
+    return colon + 1;
 }
 
 static esper_status find_line(const char *word, esper_compare_line *line_out)
@@ -85,7 +168,7 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
         set_line(line_out, name_equal, ESPER_COMPARE_EQUAL);
     else if (strcmp(word, name_static) == 0 || strcmp(word, esper_policy_none.name) == 0)
         set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
-    else if (find_policy(word) != NULL)
+    else if (find_policy(word) != NULL) /* which `none` is, too */
         set_line(line_out, word,
                  find_policy(word) == &esper_policy_halving ? ESPER_COMPARE_SEARCH : ESPER_COMPARE_GROWN);
     else if (!esper_policy_is_file(word) && !esper_run_policy_is_named(word))
@@ -101,11 +184,43 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
     return ESPER_OK;
 }
 
-static esper_status add_line(esper_compare *compare, const char *word)
+/* Its settings stand behind its name, and are tried out: what they make has to be a network. */
+static esper_status take_settings(const esper_compare *compare, const char *settings, esper_compare_line *line)
+{
+    esper_config config = compare->config;
+    esper_status status;
+    esper_net net;
+
+    if (settings[0] == '\0')
+        return ESPER_OK;
+    if (line->ops == NULL || line->kind == ESPER_COMPARE_SEARCH)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--policies: only none and policies that grow, called by their names, have settings "
+                          "of their own: leave out :%.60s",
+                          settings);
+    if (snprintf(line->settings, sizeof(line->settings), "%s", settings) >= (int)sizeof(line->settings) ||
+        snprintf(line->name, sizeof(line->name), "%s:%s", line->ops->name, settings) >= (int)sizeof(line->name))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %.60s...: settings of a line have %d characters at most",
+                          settings, ESPER_COMPARE_LABEL_CHARS - 16);
+    if (strchr(settings, '/') != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s: a line is also a directory's name, which has no /",
+                          line->name);
+    ESPER_TRY(apply_all(line, &config, &line->size));
+    ESPER_TRY(esper_compare_set_size(compare, line->size, &config));
+    status = esper_task_build(compare->task, &config, &compare->data, &net);
+    if (status != ESPER_OK)
+        return esper_fail_within(status, "--policies: %s: ", line->name);
+    esper_net_fini(&net);
+    return ESPER_OK;
+}
+
+static esper_status add_line(esper_compare *compare, char *word)
 {
     esper_compare_line line = {.name = ""};
+    const char *settings = cut_settings(word);
 
     ESPER_TRY(find_line(word, &line));
+    ESPER_TRY(take_settings(compare, settings, &line));
     for (int i = 0; i < compare->n_lines; i++)
         if (strcmp(compare->lines[i].name, line.name) == 0 && strcmp(compare->lines[i].file, line.file) == 0)
             return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s stands there twice",
@@ -118,7 +233,7 @@ static esper_status add_line(esper_compare *compare, const char *word)
 
 static bool is_policy(const esper_compare_line *line, const esper_policy_ops *ops)
 {
-    return line->file[0] == '\0' && strcmp(line->name, ops->name) == 0;
+    return line->ops == ops;
 }
 
 /* Lines that would only fail one by one, once they run. */
@@ -171,8 +286,12 @@ static esper_status follow(esper_compare *compare)
     for (int i = 0; i < compare->n_lines; i++) {
         esper_compare_kind kind = compare->lines[i].kind;
 
-        if (kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL)
-            compare->lines[i].of = compare->grown;
+        if (kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL) {
+            compare->lines[i].of = compare->grown; /* and it is trained like that one */
+            memcpy(compare->lines[i].settings, compare->lines[compare->grown].settings,
+                   sizeof(compare->lines[i].settings));
+            compare->lines[i].size = kind == ESPER_COMPARE_FINAL ? compare->lines[compare->grown].size : 0;
+        }
         if (kind == ESPER_COMPARE_FINAL)
             at = i;
     }
@@ -425,6 +544,7 @@ static void add_run(esper_compare *compare, int line, int seed)
     run->result = (esper_compare_result){.outcome = ESPER_COMPARE_PENDING,
                                          .acc_test = (double)NAN,
                                          .loss_test = (double)NAN,
+                                         .acc_valid = (double)NAN,
                                          .total_reward = (double)NAN,
                                          .flops = (double)NAN,
                                          .flops_train = (double)NAN,
@@ -473,8 +593,8 @@ static esper_status init_parts(esper_compare *compare, const char *policies)
     esper_dataset_desc data = esper_task_data(compare->task, &compare->config);
     esper_net net;
 
-    ESPER_TRY(read_lines(compare, policies));
     ESPER_TRY(esper_dataset_measure(&data, &compare->data));
+    ESPER_TRY(read_lines(compare, policies));
     ESPER_TRY(esper_task_build(compare->task, &compare->config, &compare->data, &net));
     esper_net_fini(&net); /* one that cannot be built is better known before a hundred runs say so */
     ESPER_TRY(read_files(compare));
@@ -573,6 +693,7 @@ static esper_status choose(esper_compare *compare, esper_compare_run *run, const
     if (kind == ESPER_COMPARE_EQUAL)
         return esper_compare_size(compare->task, &compare->config, &compare->data, model->result.params, &run->size,
                                   &run->size_params);
+    run->size = compare->lines[run->line].size;
     /* What was tested in the end, besides what was there from the start. Planted seeds have full weight: a network in which one
      * was still being blended in has the same parameters, and finds weights of its own. */
     if (kind == ESPER_COMPARE_FINAL)
@@ -602,8 +723,9 @@ static bool is_static(const esper_compare_line *line)
 static bool is_alike(const esper_compare *compare, const esper_compare_run *a, const esper_compare_run *b)
 {
     return a->seed == b->seed && a->flops == b->flops && strcmp(a->plant, b->plant) == 0 &&
-           size_of(compare, a) == size_of(compare, b) && is_static(&compare->lines[a->line]) &&
-           is_static(&compare->lines[b->line]);
+           size_of(compare, a) == size_of(compare, b) &&
+           strcmp(compare->lines[a->line].settings, compare->lines[b->line].settings) == 0 &&
+           is_static(&compare->lines[a->line]) && is_static(&compare->lines[b->line]);
 }
 
 esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *run, bool *ready_out)
@@ -632,34 +754,22 @@ esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *ru
     return ESPER_OK;
 }
 
-/* Who begins with the host finds out by itself what its epochs cost. */
+/* Who begins with the task's host finds out by itself what its epochs cost. */
 static bool reckons_itself(const esper_compare *compare, const esper_compare_line *line)
 {
-    return compare->config.length == ESPER_CONFIG_LENGTH_FLOPS && line->kind != ESPER_COMPARE_FINAL &&
-           line->kind != ESPER_COMPARE_EQUAL;
-}
-
-static esper_status set(esper_config *config, const char *key, const char *text)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
-
-    return esper_config_set(config, key, text, &source);
-}
-
-static esper_status set_int(esper_config *config, const char *key, int64_t value)
-{
-    char text[ESPER_NUMBER_CHARS];
-
-    snprintf(text, sizeof(text), "%" PRId64, value);
-    return set(config, key, text);
+    return compare->config.length == ESPER_CONFIG_LENGTH_FLOPS && line->settings[0] == '\0' &&
+           line->kind != ESPER_COMPARE_FINAL && line->kind != ESPER_COMPARE_EQUAL;
 }
 
 esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
                                      int threads, esper_config *config_out)
 {
     const esper_compare_line *line = &compare->lines[run->line];
-    const char *policy = line->file[0] != '\0' ? line->file : is_static(line) ? esper_policy_none.name : line->name;
-    char seed[ESPER_NUMBER_CHARS], flops[ESPER_NUMBER_CHARS], host[ESPER_HOST_CHARS];
+    const char *policy = line->file[0] != '\0' ? line->file
+                         : is_static(line)     ? esper_policy_none.name
+                                               : line->ops->name;
+    char seed[ESPER_NUMBER_CHARS], flops[ESPER_NUMBER_CHARS];
+    int size = 0;
 
     assert(run->prepared);
     *config_out = compare->config;
@@ -678,10 +788,6 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
         ESPER_TRY(set(config_out, "flops", flops));
     }
     ESPER_TRY(set_int(config_out, "threads", threads));
-    if (run->size > 0 && compare->config.host[0] != '\0') {
-        ESPER_TRY(esper_host_text_scale(compare->config.host, run->size, host));
-        ESPER_TRY(set(config_out, "host", host));
-    } else if (run->size > 0)
-        ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task, &compare->config), run->size));
-    return ESPER_OK;
+    ESPER_TRY(apply_all(line, config_out, &size)); /* its size is the run's already */
+    return esper_compare_set_size(compare, run->size, config_out);
 }

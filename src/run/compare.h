@@ -19,10 +19,10 @@
 #include "run/task.h"
 
 enum {
-    ESPER_COMPARE_MAX_LINES = 32,
-    ESPER_COMPARE_LABEL_CHARS = 44, /* "static-final-" and the name of a policy */
+    ESPER_COMPARE_MAX_LINES = 64,
+    ESPER_COMPARE_LABEL_CHARS = 64, /* "static-final-" and the name of a policy, or its name and settings of its own */
     ESPER_COMPARE_MAX_SEEDS = 1000,
-    ESPER_COMPARE_NAME_CHARS = 80,
+    ESPER_COMPARE_NAME_CHARS = 96,
     ESPER_COMPARE_WHY_CHARS = 240,
 };
 
@@ -40,6 +40,9 @@ typedef struct esper_compare_line {
     char               name[ESPER_COMPARE_LABEL_CHARS];
     esper_compare_kind kind;
     int                of; /* of static-final and static-equal: the line of the network that they are made after; else -1 */
+    const struct esper_policy_ops *ops; /* of a policy that has a name, `none` among them; else NULL */
+    char settings[ESPER_COMPARE_LABEL_CHARS]; /* its own, "lr=0.05:max_params=30000"; "" = it has what all have */
+    int  size;                                /* of its host: channels, width or eighths; 0 = the task's */
     /* of a learned policy */
     char     file[ESPER_CONFIG_TEXT_CHARS]; /* "" = it is none */
     char     reward[64];                    /* what it was trained by */
@@ -73,6 +76,7 @@ const char *esper_compare_outcome_name(esper_compare_outcome outcome);
 typedef struct esper_compare_result {
     esper_compare_outcome outcome;
     double                acc_test, loss_test, total_reward;
+    double                acc_valid; /* of the last epoch: what may choose between networks, as the test may not */
     double                flops, flops_train, seconds;
     int64_t               params, epochs;
     char                  policy[64];                      /* who decided, as the store has it */
@@ -107,7 +111,8 @@ typedef struct esper_compare {
 } esper_compare;
 
 /* `policies` are names of lines and files of learned policies (or directories of the runs that learned them) separated by
- * commas. A single file is called `learned`; of several each has the name of its file, or of the directory, that tells it from
+ * commas. `none` and what grows may have settings of their own behind them, "trials:max_params=30000:lr=0.05"; `size` among these is
+ * that of the host. A single file is called `learned`; of several each has the name of its file, or of the directory, that tells it from
  * the others. static-final is made after the line `grown`, and once more after every learned policy; where these are several,
  * each says whose network it is: static-final-heuristic, static-final-learned. Where gates was not asked for, all lines take
  * those that the files were trained with. Looks at the data for its shapes, and into the files. E_CONFIG: a name that is none
@@ -149,6 +154,8 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
 /* The host of the task's shape whose parameters come nearest: its channels, or its width. */
 esper_status esper_compare_size(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
                                 int64_t params, int *size_out, int64_t *params_out);
+/* Gives a configuration a host of that size, in the units of its key; 0 leaves it as it is. */
+esper_status esper_compare_set_size(const esper_compare *compare, int size, esper_config *config);
 const char *esper_compare_size_key(
     const esper_task *task,
     const esper_config *config); /* "channels" or "width", or "eighths" of a host given as text */
@@ -169,7 +176,7 @@ double esper_compare_t95(int n_free);
 /* One row of the closing table. */
 typedef struct esper_compare_summary {
     int                  n_bad; /* runs without a good result */
-    esper_compare_spread acc, params, flops, flops_train, seconds, epochs;
+    esper_compare_spread acc, acc_valid, params, flops, flops_train, seconds, epochs;
     esper_compare_spread total_reward; /* over those that have one */
     esper_compare_spread gain; /* accuracy over `none` on the same seed; n = pairs */
 } esper_compare_summary;

@@ -171,7 +171,7 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
                                     (double)host->result.params);
 }
 
-typedef enum figure { ACC, PARAMS, FLOPS, FLOPS_TRAIN, SECONDS, EPOCHS, RETURN, N_FIGURES } figure;
+typedef enum figure { ACC, ACC_VALID, PARAMS, FLOPS, FLOPS_TRAIN, SECONDS, EPOCHS, RETURN, N_FIGURES } figure;
 
 /* NaN: there is none, or no good result. */
 static double value_of(const esper_compare *compare, const esper_compare_run *run, figure what)
@@ -179,6 +179,7 @@ static double value_of(const esper_compare *compare, const esper_compare_run *ru
     const esper_compare_result *result = &run->result;
     const double values[N_FIGURES] = {
         [ACC] = result->acc_test,
+        [ACC_VALID] = result->acc_valid,
         [PARAMS] = (double)result->params,
         [FLOPS] = result->flops,
         [FLOPS_TRAIN] = result->flops_train,
@@ -213,6 +214,7 @@ static esper_compare_spread spread_over(const esper_compare *compare, int line, 
 void esper_compare_summarise(const esper_compare *compare, int line, esper_compare_summary *summary_out)
 {
     summary_out->acc = spread_over(compare, line, NULL, ACC);
+    summary_out->acc_valid = spread_over(compare, line, NULL, ACC_VALID);
     summary_out->params = spread_over(compare, line, NULL, PARAMS);
     summary_out->flops = spread_over(compare, line, NULL, FLOPS);
     summary_out->flops_train = spread_over(compare, line, NULL, FLOPS_TRAIN);

@@ -81,24 +81,30 @@ static esper_status read_tested(esper_store_reader *reader, int64_t run, char te
     return status;
 }
 
-/* A run that was resumed knows the time of its last part alone; then its epochs are summed up. */
-static esper_status read_seconds(esper_store_reader *reader, const esper_store_run *run, double *seconds_out)
+static double real_of(double value)
+{
+    return value == ESPER_STORE_NO_REAL ? (double)NAN : value;
+}
+
+/* What stands in its epochs alone: the accuracy that the last one was validated with, and the time of a run that was resumed, which
+ * itself knows that of its last part. */
+static esper_status read_epochs(esper_store_reader *reader, const esper_store_run *run, esper_compare_result *result)
 {
     const esper_store_filter filter = {
         .run = run->id, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY, .standing = true};
     esper_store_cursor *cursor;
     esper_store_record record;
     esper_status status;
+    double seconds = 0.0;
     bool found = true;
 
-    *seconds_out = run->seconds;
-    if (run->n_resumed <= 0)
-        return ESPER_OK;
-    *seconds_out = 0.0;
     ESPER_TRY(esper_store_read(reader, ESPER_STORE_EPOCH, &filter, &cursor));
-    while ((status = esper_store_next(cursor, &record, &found)) == ESPER_OK && found)
-        *seconds_out += record.epoch_done.seconds;
+    while ((status = esper_store_next(cursor, &record, &found)) == ESPER_OK && found) {
+        seconds += record.epoch_done.seconds;
+        result->acc_valid = real_of(record.epoch_done.acc_valid);
+    }
     esper_store_cursor_close(cursor);
+    result->seconds = run->n_resumed > 0 ? seconds : real_of(run->seconds);
     return status;
 }
 
@@ -116,11 +122,6 @@ static esper_compare_outcome judge(const esper_store_run *run)
     return ESPER_COMPARE_PENDING; /* stopped, or failed for a reason that may be gone */
 }
 
-static double real_of(double value)
-{
-    return value == ESPER_STORE_NO_REAL ? (double)NAN : value;
-}
-
 static double real_of_int(int64_t value)
 {
     return value == ESPER_STORE_NO_INT ? (double)NAN : (double)value;
@@ -128,21 +129,18 @@ static double real_of_int(int64_t value)
 
 static esper_status take_run(esper_store_reader *reader, const esper_store_run *run, esper_compare_result *result)
 {
-    double seconds;
-
     result->outcome = judge(run);
     if (result->outcome == ESPER_COMPARE_PENDING)
         return ESPER_OK;
     if (strcmp(run->policy, esper_policy_halving.name) != 0)
         ESPER_TRY(read_tested(reader, run->id, result->tested));
-    ESPER_TRY(read_seconds(reader, run, &seconds));
+    ESPER_TRY(read_epochs(reader, run, result));
     result->acc_test = real_of(run->acc_test);
     result->loss_test = real_of(run->loss_test);
     result->total_reward = real_of(run->total_reward);
     snprintf(result->policy, sizeof(result->policy), "%s", run->policy);
     result->flops = real_of_int(run->flops);
     result->flops_train = real_of_int(run->flops_train);
-    result->seconds = real_of(seconds);
     result->params = run->params;
     result->epochs = run->epochs;
     if (result->outcome == ESPER_COMPARE_NOT_FINITE)

@@ -143,6 +143,18 @@ static void bad_requests(void **state)
     check_fails(esper_compare_init(&compare, task, &config, "none", 100000), ESPER_E_CONFIG, "--seeds");
     check_fails(esper_compare_init(&compare, task, &no_epochs, "none", 1), ESPER_E_CONFIG, "epochs is 0");
     check_fails(esper_compare_init(&compare, task, &even, "none", 1), ESPER_E_ARG, "kernel 4");
+    check_fails(esper_compare_init(&compare, task, &config, "none:seed=3", 1), ESPER_E_CONFIG,
+                "--policies: none:seed=3|seed is the same for all lines");
+    check_fails(esper_compare_init(&compare, task, &config, "none:lr=quick", 1), ESPER_E_CONFIG, "none:lr=quick|lr");
+    check_fails(esper_compare_init(&compare, task, &config, "none:size=0", 1), ESPER_E_CONFIG, "size: '0'");
+    check_fails(esper_compare_init(&compare, task, &config, "none:size=100000", 1), ESPER_E_CONFIG, "channels");
+    check_fails(esper_compare_init(&compare, task, &config, "none:kernel=4", 1), ESPER_E_ARG,
+                "none:kernel=4: |kernel 4");
+    check_fails(esper_compare_init(&compare, task, &config, "none:lr=0.1:", 1), ESPER_E_CONFIG, "'' is no setting");
+    check_fails(esper_compare_init(&compare, task, &config, "none:leap=3", 1), ESPER_E_CONFIG, "leap");
+    check_fails(esper_compare_init(&compare, task, &config, "halving:lr=0.1", 1), ESPER_E_CONFIG, "leave out :lr=0.1");
+    check_fails(esper_compare_init(&compare, task, &config, "none:lr=0.1,none:lr=0.1", 1), ESPER_E_CONFIG,
+                "stands there twice");
     assert_int_equal(live_blocks(), 0);
 }
 
@@ -412,6 +424,33 @@ static void make_policy(const char *path, const char *task, int n_slots, esper_c
 }
 
 static const esper_config_gates strict = ESPER_CONFIG_GATES_STRICT, permissive = ESPER_CONFIG_GATES_PERMISSIVE;
+
+/* A line with settings of its own has these and nothing else; static-final is trained like the network that it is made after. */
+static void lines_of_their_own(void **state)
+{
+    esper_compare compare =
+        compare_of("none,none:size=3:lr=0.25,heuristic:max_params=900:lr=0.125,static-final", "lr = 0.5\n", 1);
+    esper_config config;
+
+    (void)state;
+    assert_int_equal(compare.host, 0);
+    assert_string_equal(compare.lines[1].name, "none:size=3:lr=0.25");
+    config = configured(&compare, "none-1");
+    assert_true(config.channels == 2 && config.lr == 0.5);
+    config = configured(&compare, "none:size=3:lr=0.25-1");
+    assert_true(config.channels == 3 && config.lr == 0.25 && config.flops == compare.flops);
+    assert_string_equal(config.policy, "none");
+    config = configured(&compare, "heuristic:max_params=900:lr=0.125-1");
+    assert_true(config.channels == 2 && config.lr == 0.125 && config.max_params == 900 &&
+                config.flops == compare.flops);
+    assert_string_equal(config.policy, "heuristic");
+    end_run(&compare, "heuristic:max_params=900:lr=0.125-1", 70.0, compare.flops, 270, "");
+    config =
+        configured(&compare, "static-final-1"); /* no seed was kept: still another network than none, at its rate */
+    assert_true(config.lr == 0.125);
+    esper_compare_fini(&compare);
+    assert_int_equal(live_blocks(), 0);
+}
 
 static void learned_lines(void **state)
 {
@@ -869,6 +908,7 @@ int main(void)
         cmocka_unit_test(alike_runs_are_run_once),
         cmocka_unit_test(planted_from_the_start),
         cmocka_unit_test(what_needs_a_bad_run_is_not_run),
+        cmocka_unit_test(lines_of_their_own),
         cmocka_unit_test(learned_lines),
         cmocka_unit_test(finals_of_each_policy),
         cmocka_unit_test(names_of_files),
