@@ -221,12 +221,13 @@ void esper_frontier_write_json(const esper_frontier *frontier, esper_page *page)
 typedef struct figure {
     const esper_frontier *frontier;
     bool                  by_params; /* else by training FLOPs */
+    double                unit;      /* of x: 1, or the FLOPs of a TFLOP or a GFLOP */
     esper_plot            at;
 } figure;
 
 static double x_of(const figure *self, const esper_frontier_point *point)
 {
-    return self->by_params ? point->summary.params.mean : point->summary.flops_train.mean / 1e12;
+    return (self->by_params ? point->summary.params.mean : point->summary.flops_train.mean) / self->unit;
 }
 
 static void measure(figure *self)
@@ -266,7 +267,8 @@ static void write_steps(const figure *self, bool grown, esper_page *page)
             break;
         from = limit;
         while (!self->by_params && budget + 1 < frontier->n_budgets &&
-               frontier->budgets[budget + 1].flops / 1e12 <= limit * 1.1) /* the last step may pass over a budget */
+               frontier->budgets[budget + 1].flops / self->unit <=
+                   limit * 1.1) /* the last step may pass over a budget */
             budget++;
         best = self->by_params ? esper_frontier_best(frontier, grown, limit, frontier->n_budgets - 1)
                                : esper_frontier_best(frontier, grown, (double)INFINITY, budget);
@@ -285,7 +287,8 @@ static void write_steps(const figure *self, bool grown, esper_page *page)
 static void write_figure(const esper_frontier *frontier, bool by_params, esper_page *page)
 {
     const char *name = by_params ? "Test accuracy against parameters" : "Test accuracy against training FLOPs";
-    figure self = {.frontier = frontier, .by_params = by_params};
+    bool small = frontier->budgets[frontier->n_budgets - 1].flops < 1e12;
+    figure self = {.frontier = frontier, .by_params = by_params, .unit = by_params ? 1.0 : small ? 1e9 : 1e12};
 
     measure(&self);
     esper_html(
@@ -296,7 +299,10 @@ static void write_figure(const esper_frontier *frontier, bool by_params, esper_p
         name);
     esper_plot_begin(page, &self.at, FOOT, by_params ? "by-params" : "by-flops", name);
     esper_html(page, "%d networks.</desc>\n", frontier->n_points);
-    esper_plot_axes(page, &self.at, false, " %", by_params ? "parameters" : "training TFLOP, trials included");
+    esper_plot_axes(page, &self.at, false, " %",
+                    by_params ? "parameters"
+                    : small   ? "training GFLOP, trials included"
+                              : "training TFLOP, trials included");
     for (int i = 0; i < frontier->n_points; i++) {
         const esper_frontier_point *point = &frontier->points[i];
         char budget[ESPER_FRONTIER_NAME_CHARS];
