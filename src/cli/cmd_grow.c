@@ -140,6 +140,8 @@ static esper_status grow_all(const esper_job *job, bool has_control, int *code_o
         ESPER_TRY(grow(job, &result));
         if (result.stopped) {
             *code_out = esper_job_report_stopped(&result, has_control ? "grow --static-control" : "grow");
+            if (esper_job_report_unwritten(result.unwritten) != ESPER_EXIT_OK)
+                *code_out = ESPER_EXIT_FAILED;
             return ESPER_OK;
         }
         if (esper_job_is_silent(job))
@@ -147,8 +149,10 @@ static esper_status grow_all(const esper_job *job, bool has_control, int *code_o
         snprintf(dir, sizeof(dir), "%s", result.run_dir);
     }
     if (has_control)
-        ESPER_TRY(esper_grow_control_run(&control, &stopped));
+        ESPER_TRY(esper_grow_control_run(&control, &stopped, code_out));
     ESPER_TRY(close_run(job, dir, ended ? NULL : &result, has_control));
+    if (!ended && esper_job_report_unwritten(result.unwritten) != ESPER_EXIT_OK)
+        *code_out = ESPER_EXIT_FAILED;
     if (!stopped)
         return ESPER_OK;
     printf("\nthe static control is not done; go on with it: %s grow --resume %s --static-control\n",

@@ -28,7 +28,8 @@ static void print_next(const esper_learn_result *result, const char *task)
         printf("next      %s report %s\n", program, dir);
         return;
     }
-    esper_terminal_print(stdout, "saved     %s\n", result->policy);
+    if (result->unwritten[0] == '\0')
+        esper_terminal_print(stdout, "saved     %s\n", result->policy);
     printf("next      %s report %s\n", program, dir);
     if (esper_task_find(task, &learned_on) == ESPER_OK)
         esper_policy_flags(result->policy, learned_on, flags);
@@ -132,6 +133,8 @@ static esper_status learn(const esper_job *job, int *code_out)
         report(&result, result.task);
     if (!result.stopped)
         write_page(result.run_dir);
+    if (esper_job_report_unwritten(result.unwritten) != ESPER_EXIT_OK)
+        *code_out = ESPER_EXIT_FAILED;
     return ESPER_OK;
 }
 

@@ -45,6 +45,8 @@ static esper_status train(const esper_job *job, int *code_out)
         *code_out = esper_job_report_stopped(&result, "train");
     else
         report(&result);
+    if (esper_job_report_unwritten(result.unwritten) != ESPER_EXIT_OK)
+        *code_out = ESPER_EXIT_FAILED;
     return ESPER_OK;
 }
 

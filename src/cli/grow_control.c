@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/status.h"
+#include "cli/job.h"
 #include "policy/policy.h"
 #include "run/checkpoint.h"
 #include "ui/progress.h"
@@ -106,7 +107,7 @@ static esper_status prepare(const esper_grow_control_desc *desc, control *self, 
     return esper_grow_is_done(self->checkpoint, NULL, &self->config, self->has_store ? &self->kin : NULL, done_out);
 }
 
-static esper_status train(const esper_grow_control_desc *desc, const control *self, bool *stopped_out)
+static esper_status train(const esper_grow_control_desc *desc, const control *self, bool *stopped_out, int *code_out)
 {
     esper_progress progress;
     esper_run_observer observer;
@@ -130,17 +131,20 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
             progress.live.plain ? "\n" : "");
     status = esper_run_train(&run, &result);
     esper_live_clear(&progress.live);
-    if (status == ESPER_OK)
-        *stopped_out = result.stopped;
-    return status;
+    if (status != ESPER_OK)
+        return status;
+    *stopped_out = result.stopped;
+    if (esper_job_report_unwritten(result.unwritten) != ESPER_EXIT_OK)
+        *code_out = ESPER_EXIT_FAILED;
+    return ESPER_OK;
 }
 
-esper_status esper_grow_control_run(const esper_grow_control_desc *desc, bool *stopped_out)
+esper_status esper_grow_control_run(const esper_grow_control_desc *desc, bool *stopped_out, int *code_out)
 {
     control self = {0};
     bool done;
 
     *stopped_out = false;
     ESPER_TRY(prepare(desc, &self, &done));
-    return done ? ESPER_OK : train(desc, &self, stopped_out);
+    return done ? ESPER_OK : train(desc, &self, stopped_out, code_out);
 }

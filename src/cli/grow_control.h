@@ -14,8 +14,9 @@ typedef struct esper_grow_control_desc {
     const volatile sig_atomic_t *stop;
 } esper_grow_control_desc;
 
-/* Trains it, goes on with it, or finds that it is done. *stopped_out: on request, before its end; it has been saved. */
-esper_status esper_grow_control_run(const esper_grow_control_desc *desc, bool *stopped_out);
+/* Trains it, goes on with it, or finds that it is done. *stopped_out: on request, before its end; it has been saved. *code_out becomes
+ * that of a failure where the disk did not take all of it, which has been told then. */
+esper_status esper_grow_control_run(const esper_grow_control_desc *desc, bool *stopped_out, int *code_out);
 
 /* Whether a checkpoint is of a grown run of the task (NULL: of any) that has had all the epochs that `asked` (or, where that
  * says nothing, the run itself) wants, and has ended. */

@@ -238,8 +238,9 @@ void esper_job_report_saved(const esper_run_result *result)
 {
     char took[ESPER_TEXT_CHARS], path[ESPER_PATH_CHARS + sizeof(ESPER_RUN_BEST)];
 
-    esper_terminal_print(stdout, "saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
-                         esper_text_duration(result->seconds, took));
+    if (result->unwritten[0] == '\0')
+        esper_terminal_print(stdout, "saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
+                             esper_text_duration(result->seconds, took));
     if (result->best.epoch > 0 && result->best.epoch != result->last.epoch &&
         snprintf(path, sizeof(path), "%s/%s", result->run_dir, ESPER_RUN_BEST) < (int)sizeof(path) &&
         access(path, R_OK) == 0)
@@ -247,6 +248,15 @@ void esper_job_report_saved(const esper_run_result *result)
                              "best      %s of epoch %u: validation loss %.4f, accuracy %.2f %% (last %.4f, %.2f %%)\n",
                              path, result->best.epoch, result->best.loss, result->best.accuracy,
                              result->last.loss_valid, result->last.acc_valid);
+}
+
+int esper_job_report_unwritten(const char *unwritten)
+{
+    if (unwritten[0] == '\0')
+        return ESPER_EXIT_OK;
+    fflush(stdout);
+    fprintf(stderr, "esper: %s\n", unwritten);
+    return ESPER_EXIT_FAILED;
 }
 
 void esper_job_report_best(const char *file, uint32_t epoch)

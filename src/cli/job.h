@@ -44,6 +44,9 @@ int esper_job_report_stopped(const esper_run_result *result, const char *command
 void esper_job_report_guard(const esper_run_result *result);
 void esper_job_report_saved(const esper_run_result *result);
 
+/* What the disk did not take of a run that is done, on the standard error; the code of the exit. "": nothing, and 0. */
+int esper_job_report_unwritten(const char *unwritten);
+
 /* Where `file`, of `epoch`, is the last network of a run and another has the least validation loss: says so, and where it is. */
 void esper_job_report_best(const char *file, uint32_t epoch);
 

@@ -19,10 +19,17 @@
 /* Room for any entry: every character of its texts escaped takes six. */
 enum { LINE_BYTES = 6 * (ESPER_DECISION_TEXT_CHARS + ESPER_LOG_TENSOR_CHARS) + ESPER_LOG_MAX_SLOTS * 24 + 2048 };
 
+/* Lines that wait for room on the disk. */
+enum { WAITING_BYTES = 4 << 20 };
+
 struct esper_decision_log {
     int            fd;
-    bool           broken; /* the end of the file is not known to be that of an entry */
-    uint64_t       n_entries, n_bytes;
+    bool           broken;    /* the end of the file is not known to be that of an entry */
+    bool           no_room;   /* the last write failed for want of it, and left the file as it was */
+    uint64_t       n_entries, n_bytes; /* entries that were appended; bytes of the file */
+    char          *waiting;   /* (WAITING_BYTES), or NULL as long as none had to wait */
+    size_t         waiting_bytes;
+    uint64_t       n_waiting;
     esper_topology topology;
     char          *path;
     char           line[LINE_BYTES];
@@ -248,17 +255,24 @@ static bool is_in_place(const esper_decision_log *log)
            ours.st_ino == there.st_ino && (uint64_t)ours.st_size == log->n_bytes;
 }
 
-/* Whole or with the part that was taken cut off again. After a sync that failed nobody can say what is on disk, so the
- * log is then broken even when it could be cut. */
-static esper_status write_line(esper_decision_log *log, size_t bytes)
+static bool means_no_room(int code)
+{
+    return code == ENOSPC || code == EDQUOT || code == EFBIG; /* disk, share of it, or size of a file */
+}
+
+/* Whole or with the part that was taken cut off again. After a sync that failed nobody can say what is on disk, so the log is then broken
+ * even when it could be cut; but where room was missing: nothing is believed of what was cut off, all of it is written anew. */
+static esper_status write_lines(esper_decision_log *log, const char *lines, size_t bytes)
 {
     size_t done = 0;
     ssize_t n = 0;
     esper_status status;
+    int code;
 
     assert(log->fd >= 0 && !log->broken);
+    log->no_room = false;
     while (done < bytes && (n >= 0 || errno == EINTR)) {
-        n = write(log->fd, log->line + done, bytes - done);
+        n = write(log->fd, lines + done, bytes - done);
         done += n > 0 ? (size_t)n : 0;
     }
     if (done == bytes && fdatasync(log->fd) == 0) {
@@ -270,9 +284,55 @@ static esper_status write_line(esper_decision_log *log, size_t bytes)
                                          "it: put it back as it was",
                                          log->path);
     }
+    code = errno;
     status = fail_errno(log, done < bytes ? "cannot be written" : "cannot be synced");
-    log->broken = ftruncate(log->fd, (off_t)log->n_bytes) != 0 || done == bytes;
+    log->broken = ftruncate(log->fd, (off_t)log->n_bytes) != 0 || (done == bytes && !means_no_room(code));
+    log->no_room = !log->broken && means_no_room(code);
     return status;
+}
+
+/* Keeps the line that was composed until there is room. */
+static esper_status keep_waiting(esper_decision_log *log, size_t bytes)
+{
+    if (log->waiting == NULL)
+        log->waiting = esper_mem_alloc(WAITING_BYTES);
+    if (log->waiting == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: entries that wait for room on the disk", log->path);
+    if (log->waiting_bytes + bytes > WAITING_BYTES)
+        return ESPER_FAIL(ESPER_E_IO,
+                          "%s: there is no room on the disk, and %llu entries wait for it: no more are kept", log->path,
+                          (unsigned long long)log->n_waiting);
+    memcpy(log->waiting + log->waiting_bytes, log->line, bytes);
+    log->waiting_bytes += bytes;
+    log->n_waiting++;
+    return ESPER_OK;
+}
+
+esper_status esper_decision_log_catch_up(esper_decision_log *log)
+{
+    if (log->n_waiting == 0)
+        return ESPER_OK;
+    if (log->broken)
+        return ESPER_FAIL(ESPER_E_IO, "%s: takes no more entries since one could not be written", log->path);
+    ESPER_TRY(write_lines(log, log->waiting, log->waiting_bytes));
+    log->waiting_bytes = 0;
+    log->n_waiting = 0;
+    return ESPER_OK;
+}
+
+uint64_t esper_decision_log_n_waiting(const esper_decision_log *log)
+{
+    return log->n_waiting;
+}
+
+/* Behind those that wait. */
+static esper_status write_entry(esper_decision_log *log, size_t bytes)
+{
+    esper_status status = esper_decision_log_catch_up(log);
+
+    if (status == ESPER_OK)
+        status = write_lines(log, log->line, bytes);
+    return status != ESPER_OK && log->no_room ? keep_waiting(log, bytes) : status;
 }
 
 /* A line of members: the log's version or not, then one table or two. */
@@ -294,7 +354,7 @@ static esper_status put_line(esper_decision_log *log, bool is_head, const log_fi
     if (json.overflow)
         return ESPER_FAIL(ESPER_E_ARG, "%s: a line of more than %d bytes", log->path, LINE_BYTES);
     log->line[json.used] = '\n';
-    ESPER_TRY(write_line(log, json.used + 1));
+    ESPER_TRY(is_head ? write_lines(log, log->line, json.used + 1) : write_entry(log, json.used + 1));
     log->line[json.used] = '\0'; /* in place of its end: for those who want a copy */
     return ESPER_OK;
 }
@@ -393,6 +453,7 @@ void esper_decision_log_close(esper_decision_log *log)
         return;
     if (log->fd >= 0)
         close(log->fd);
+    esper_mem_free(log->waiting);
     esper_mem_free(log->path);
     esper_mem_free(log);
 }

@@ -4,6 +4,10 @@
  * the rule for callers is: append, then act. A policy's decision that is refused afterwards stays in the log. An append
  * that fails has changed nothing in the file; the run has to stop, since what it would do next could not be made again.
  *
+ * A disk that is full is no failure. Entries then wait in memory, up to 4 MiB of them, some ten thousand, and go first when the
+ * next one is appended: the file always holds the first so many. What rests on an entry that waits must not be saved: a
+ * checkpoint asks esper_decision_log_catch_up before.
+ *
  *     {"esper_decisions":3,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2","ranks":1,"budget":"60100000000"}
  *     {"number":0,"epoch":12,"step":3400,"share":0.41,"weights":"..","source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
  *     {"number":1,"epoch":14,"step":3811,"share":0.46,"weights":"..","source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
@@ -114,10 +118,16 @@ esper_status esper_decision_log_open(const char *path, const esper_log_head *hea
                                      esper_decision_log **log_out);
 void         esper_decision_log_close(esper_decision_log *log);
 
-/* Writes the entry with the next number and waits until it is on disk. Allocates nothing. E_ARG: not whole; E_IO: the file
- * is as before, or, when that could not be had either, the log takes no more entries. So it is with a log that is no longer at its
- * path, or has become another. */
+/* Writes the entry with the next number and waits until it is on disk, or keeps it when the disk is full. Allocates nothing but for
+ * that. E_ARG: not whole; E_IO: the file is as before, or, when that could not be had either, the log takes no more entries. So it is
+ * with a log that is no longer at its path, or has become another. */
 esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_entry *entry);
+
+/* Writes the entries that wait. E_IO: the disk is still full, and they go on waiting, or it fails otherwise. */
+esper_status esper_decision_log_catch_up(esper_decision_log *log);
+
+/* Entries that wait for room on the disk. */
+uint64_t esper_decision_log_n_waiting(const esper_decision_log *log);
 
 /* The line of the last entry, without its end; "" before there is one. Borrowed until the next append. */
 const char *esper_decision_log_line(const esper_decision_log *log);

@@ -341,6 +341,11 @@ esper_status esper_growth_attach(esper_growth *growth, const esper_growth_record
                                    &growth->recording.log);
 }
 
+esper_status esper_growth_write_log(esper_growth *growth)
+{
+    return growth->recording.log != NULL ? esper_decision_log_catch_up(growth->recording.log) : ESPER_OK;
+}
+
 /* ------------------------------------------------------------------------------------------------ the end of an epoch */
 
 /* The next entry of the history, if it is a decision. Whether it belongs here is checked when it is logged. */
@@ -552,6 +557,7 @@ esper_growth_account esper_growth_account_of(const esper_growth *growth)
         .flops_host = esper_net_flops(&growth->network->engine->plain),
         .total_reward = growth_is_paid(growth) ? growth->facts.earned : (double)NAN,
         .n_logged = growth->facts.n_logged,
+        .n_waiting = growth->recording.log != NULL ? esper_decision_log_n_waiting(growth->recording.log) : 0,
         .rows = growth->facts.counted != 0 ? growth->facts.rows : NULL,
         .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,
         .is_replayed = history != NULL && growth->deciding.n_replayed == history->n,

@@ -60,6 +60,10 @@ esper_fact esper_epoch_fact(const esper_network *network, const esper_epoch_reco
  * elsewhere than the one that it can. */
 esper_status esper_growth_check_drills(const esper_growth *growth);
 
+/* Writes what of the decision log waits for room on the disk; to be asked before anything is saved that rests on it. E_IO: there is
+ * none yet. */
+esper_status esper_growth_write_log(esper_growth *growth);
+
 /* Validates the network as it is and measures its seeds. Changes nothing that counts. E_STOPPED as
  * esper_network_evaluate. */
 esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower, esper_tally *tally_out);
@@ -120,6 +124,7 @@ typedef struct esper_growth_account {
         total_reward; /* of all decisions: once the run went back, or was stopped, what had been earned since the last time
                               is forfeited, and a penalty is due. NaN: it goes by gain, and there is no twin */
     uint64_t n_logged;      /* entries of the decision log */
+    uint64_t n_waiting;     /* of them, those that wait for room on the disk */
     const int64_t *
         rows; /* (ESPER_FACT_N_TABLES) told of it when it was last saved or kept, by table; the growth's own. NULL: not known */
     uint64_t n_faults_left; /* that were asked for and have not been injected */

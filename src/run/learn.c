@@ -93,7 +93,7 @@ static const char data_note[] = "learn_data";
 /* How many rows a store has been told of it, by table; not in older files of 0.1. */
 static const char rows_note[] = "learn_rows";
 
-static esper_status save(learn *self)
+static esper_status write_policy(learn *self)
 {
     char round[32], episodes[32], steps[32], data[32], history[LEARN_RECENT * 32 + 96], rows[LEARN_ROWS_CHARS];
     const esper_safetensors_note notes[] = {
@@ -122,9 +122,50 @@ static esper_status save(learn *self)
         esper_store_catch_up(self->base.store);
         status = esper_learner_save(self->learner, notes, n_notes, self->result.policy);
     }
-    if (status == ESPER_OK)
+    if (status != ESPER_OK)
+        snprintf(self->why_unsaved, sizeof(self->why_unsaved), "%s", esper_last_error());
+    return status;
+}
+
+static esper_status save(learn *self)
+{
+    ESPER_TRY(run_base_settle(&self->base, write_policy(self)));
+    self->saved_round = self->round;
+    return ESPER_OK;
+}
+
+/* A disk that is full, or fails, is no reason to stop learning: it is told, and tried again after the next round. */
+static esper_status save_or_go_on(learn *self)
+{
+    esper_status status = write_policy(self);
+    uint64_t unsaved = status == ESPER_E_IO;
+
+    ESPER_TRY(run_base_settle(&self->base, esper_ranks_any(&self->base.ranks, &unsaved)));
+    if (unsaved == 0) {
+        if (status != ESPER_OK)
+            status = ESPER_FAIL(status, "%s", self->why_unsaved);
+        ESPER_TRY(run_base_settle(&self->base, status));
+        if (self->is_unsaved && self->base.writes)
+            esper_log_write(self->desc->log, ESPER_LOG_INFO, "the policy is saved again, as of round %" PRIu32,
+                            self->round);
         self->saved_round = self->round;
-    return run_base_settle(&self->base, status);
+    } else if (!self->is_unsaved && self->base.writes) {
+        esper_log_warn(self->desc->log, "%s. The learning goes on, and the policy is saved when there is room",
+                       self->why_unsaved);
+    }
+    self->is_unsaved = unsaved != 0;
+    return ESPER_OK;
+}
+
+static void note_unwritten(learn *self)
+{
+    char quoted[ESPER_SHELL_CHARS];
+
+    if (self->is_unsaved && self->base.writes && !self->result.stopped)
+        snprintf(self->result.unwritten, sizeof(self->result.unwritten),
+                 "the learning came to its end, but its policy is not saved: %s. When there is room, --resume %s goes "
+                 "on from round %" PRIu32,
+                 self->why_unsaved, esper_shell_quote_path(self->base.dir, quoted), self->saved_round);
 }
 
 static esper_status read_number(const esper_safetensors *file, const char *key, uint64_t *value_out)
@@ -554,7 +595,7 @@ static esper_status end_round(learn *self, const esper_learn_round *round)
     self->result.last.n_episodes = self->n_episodes;
     warn_about(self, round);
     learn_record_round(self, &self->result.last);
-    ESPER_TRY(save(self));
+    ESPER_TRY(save_or_go_on(self));
     show(self, 0.0, &self->result.last);
     if (round->report.update.health != ESPER_PPO_HALTED)
         return ESPER_OK;
@@ -639,6 +680,7 @@ static esper_status run_all(learn *self)
     if (self->desc->hears != NULL)
         *self->desc->hears = ESPER_HEARS_AND_LEAVES;
     take_result(self);
+    note_unwritten(self);
     return status;
 }
 

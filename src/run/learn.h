@@ -76,6 +76,7 @@ typedef struct esper_learn_result {
     esper_learn_round  last; /* round 0 = none was finished */
     esper_learn_times  times;
     double             seconds;
+    char               unwritten[1024]; /* a sentence about what the disk did not take; "": all is written */
     uint64_t           n_skipped, n_bad_rewards, n_bad_observations; /* minibatches; values */
 } esper_learn_result;
 

@@ -24,6 +24,8 @@ typedef struct learn {
     /* what a file carries over */
     uint32_t round, first_round; /* that are done; that were when this process began */
     uint32_t saved_round;        /* whose policy is in the file */
+    bool     is_unsaved;         /* the disk did not take that of the last round */
+    char     why_unsaved[512];
     uint64_t n_episodes, n_steps;
     double   returns[LEARN_RECENT], best; /* of the last rounds, by round % LEARN_RECENT; NaN = none yet */
     uint32_t best_round;

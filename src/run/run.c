@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/shell.h"
 #include "base/status.h"
 #include "guard/governor.h"
 #include "run/checkpoint.h"
@@ -53,6 +54,8 @@ esper_status run_write_checkpoint(run *self)
 {
     bool in_doubt = is_in_doubt(self), in_midst = is_in_midst(self);
 
+    if (self->growth != NULL)
+        ESPER_TRY(esper_growth_write_log(self->growth)); /* it is to have what the checkpoint rests on */
     esper_store_catch_up(self->base.store);
     if (in_doubt)
         (void)link(self->checkpoint, self->sound);
@@ -72,7 +75,7 @@ static esper_status save(run *self)
     esper_fact fact = run_fact(self, ESPER_FACT_CHECKPOINT_SAVED);
     esper_status status = ESPER_OK;
     struct stat info;
-    uint64_t keeps;
+    uint64_t keeps, unsaved;
 
     if (self->desc->replay != NULL)
         return ESPER_OK;
@@ -81,6 +84,7 @@ static esper_status save(run *self)
     ESPER_TRY(esper_ranks_any(&self->base.ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
+    self->is_unsaved = false;
     if (self->base.writes)
         status = run_write_checkpoint(self);
     if (self->base.writes && status == ESPER_OK) {
@@ -88,6 +92,13 @@ static esper_status save(run *self)
         fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
         run_tell(self, &fact);
     }
+    unsaved = status == ESPER_E_IO;
+    if (status != ESPER_OK)
+        snprintf(self->why_unsaved, sizeof(self->why_unsaved), "%s", esper_last_error());
+    ESPER_TRY(esper_ranks_any(&self->base.ranks, &unsaved));
+    self->is_unsaved = unsaved != 0;
+    if (status != ESPER_OK)
+        status = ESPER_FAIL(status, "%s", self->why_unsaved);
     ESPER_TRY(esper_ranks_settle(&self->base.ranks, status));
     self->saved_epoch = self->network->cursor.epoch;
     self->saved_step = self->network->cursor.step;
@@ -105,6 +116,50 @@ bool run_look_at_disk(const run *self, esper_cursor *cursor_out)
     good = esper_checkpoint_mark(&found, cursor_out, &budget, &weights) == ESPER_OK;
     esper_checkpoint_fini(&found);
     return good;
+}
+
+/* A disk that is full, or fails, is no reason to stop training: it is told, and tried again the next time. */
+static esper_status save_or_go_on(run *self)
+{
+    bool before = self->is_unsaved;
+    esper_status status = save(self);
+
+    if (status != ESPER_OK && !self->is_unsaved)
+        return status;
+    if (self->is_unsaved && !before && self->base.writes)
+        esper_log_warn(self->desc->log, "%s. The run goes on, and is saved when there is room", self->why_unsaved);
+    if (!self->is_unsaved && before && self->base.writes)
+        esper_log_write(self->desc->log, ESPER_LOG_INFO, "the run is saved again, as of epoch %u", self->saved_epoch);
+    return ESPER_OK;
+}
+
+/* The decision log says by itself what it keeps in memory, and writes it when there is room. */
+static void mind_log(run *self)
+{
+    uint64_t n = esper_growth_account_of(self->growth).n_waiting;
+
+    if (n > 0 && !self->log_waits)
+        esper_log_warn(
+            self->desc->log,
+            "%s/%s: there is no room on the disk: the run goes on, and decisions wait in memory until there is",
+            self->base.dir, ESPER_RUN_DECISIONS);
+    self->log_waits = n > 0;
+}
+
+/* Behind all that was tried. */
+static void note_unwritten(run *self)
+{
+    uint64_t n = self->growth != NULL ? esper_growth_account_of(self->growth).n_waiting : 0;
+    char *text = self->result.unwritten, entries[64] = "", quoted[ESPER_SHELL_CHARS];
+
+    if (!self->is_unsaved || !self->base.writes)
+        return;
+    if (n > 0)
+        snprintf(entries, sizeof(entries), ", nor the last %llu decision%s", (unsigned long long)n, n == 1 ? "" : "s");
+    snprintf(text, sizeof(self->result.unwritten),
+             "the run came to its end, but its weights are not saved%s: %s. When there is room, --resume %s goes on "
+             "from epoch %u",
+             entries, self->why_unsaved, esper_shell_quote_path(self->base.dir, quoted), self->saved_epoch);
 }
 
 /* Of a replay: there is nothing left to make again. */
@@ -234,11 +289,14 @@ static esper_status measured(void *context, const esper_epoch_record *record)
 /* A file that cannot be written is only missed by who asks for it: the run has its checkpoint. */
 static void keep_best(run *self, const esper_epoch_record *record)
 {
-    bool better = esper_best_offer(&self->best, record->epoch, record->loss_valid, record->acc_valid);
+    bool better = esper_best_offer(&self->best, record->epoch, record->loss_valid, record->acc_valid), kept;
 
-    if (better && self->base.writes && self->base.config.checkpoint_every > 0 &&
-        esper_checkpoint_save(self->network, self->best_path) != ESPER_OK)
+    if (!better || !self->base.writes || self->base.config.checkpoint_every <= 0)
+        return;
+    kept = esper_checkpoint_save(self->network, self->best_path) == ESPER_OK;
+    if (!kept && !self->best_is_unsaved)
         esper_log_warn(self->desc->log, "the best network so far is not kept: %s", esper_last_error());
+    self->best_is_unsaved = !kept;
 }
 
 static void wait_for_better(run *self, uint32_t epoch)
@@ -268,6 +326,7 @@ static esper_status play_epoch(run *self)
     if (self->growth != NULL) {
         ESPER_TRY(grow(self, &record));
         run_show(self, &record, NULL); /* what was decided belongs to it; an epoch that is undone is an incident */
+        mind_log(self);
     }
     ESPER_TRY(run_agree(self));
     wait_for_better(self, record.epoch);
@@ -308,7 +367,7 @@ static esper_status leave(run *self, bool stopped)
     if (stopped)
         ESPER_TRY(esper_epoch_settle(&self->player, &end)); /* what is saved is good either way */
     tell_that_it_leaves(self);
-    ESPER_TRY(save(self));
+    ESPER_TRY((stopped ? save : save_or_go_on)(self));
     if (is_lost(self))
         return ESPER_FAIL(ESPER_E_STATE,
                           "the loss is no longer finite: start again with a lower lr, or with clip on. %s holds the "
@@ -331,7 +390,7 @@ static esper_status train(run *self)
             return leave(self, true);
         ESPER_TRY(status);
         if (checkpoint_due(self))
-            ESPER_TRY(save(self));
+            ESPER_TRY(save_or_go_on(self));
     }
     return leave(self, false);
 }
@@ -430,11 +489,23 @@ static esper_status run_all(run *self)
     take_result(self);
     if (status != ESPER_OK)
         ESPER_FAIL(status, "%s", message);
+    note_unwritten(self);
     end = run_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     run_base_close_store(&self->base, &end); /* synced before the events say that all is done */
     self->store_ended = true;
     run_tell(self, &end);
     return status;
+}
+
+/* What they have lost is no failure of a run that is done. */
+static void close_records(run *self)
+{
+    char *text = self->result.unwritten;
+    size_t used = strlen(text);
+
+    if (esper_bus_fini(&self->bus) != ESPER_OK)
+        snprintf(text + used, sizeof(self->result.unwritten) - used, "%s%s", used > 0 ? "; besides, " : "",
+                 esper_last_error());
 }
 
 /* *again_out: nothing came of it, and the run in result_out->run_dir is to be resumed. */
@@ -461,7 +532,7 @@ static esper_status play(const esper_run_desc *desc, esper_run_result *result_ou
     status = run_all(self);
     ended = status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status;
     if (status == ESPER_OK)
-        status = esper_bus_fini(&self->bus);
+        close_records(self);
     snprintf(message, sizeof(message), "%s", esper_last_error());
     esper_bus_fini(&self->bus);
     end = run_end(self, ended);

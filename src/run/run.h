@@ -80,6 +80,7 @@ typedef struct esper_run_result {
     uint64_t           n_skipped, n_rollbacks; /* by the governor */
     int64_t            params;
     double             seconds;
+    char               unwritten[1024]; /* a sentence about what the disk did not take; "": all is written */
     /* of a run that grows */
     int64_t            params_host, store_run; /* number in its store; 0 = there is none */
     double             flops_sample, flops_train;

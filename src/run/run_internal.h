@@ -28,6 +28,9 @@ typedef struct run {
     uint64_t              midst_step; /* of an epoch, at which it was resumed; UINT64_MAX: not in the midst */
     bool                  again; /* it is to be resumed from an earlier checkpoint */
     bool                  warned;
+    bool                  is_unsaved, best_is_unsaved, log_waits; /* the disk did not take the last checkpoint; the best network's;
+                                                                     entries of the log */
+    char                  why_unsaved[512];
     volatile sig_atomic_t stop;    /* somebody wants the run to stop; of several ranks, all know */
     bool                  store_ended; /* the store knows how the run ended */
     double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ctest: timeout=120 cost=20
-# A disk that really is full while a run saves: the run ends with a reason and exit status 1, and goes on once there is
-# room again. First a limit on the size of files (anybody), then a small file system of our own (root alone).
+# A disk that really is full while a run saves: the run comes to its end, says what is not saved, with exit status 1, and goes on once
+# there is room again. First a limit on the size of files (anybody), then a small file system of our own (root alone).
 . "$SOURCE_DIR/tests/cli/common.sh"
 
 flags=("${small[@]}" --channels 16 --epochs 4) # a checkpoint of some fifty thousand bytes

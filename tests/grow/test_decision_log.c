@@ -626,7 +626,7 @@ static void full_disk_leaves_whole_lines(void **state)
     esper_decision_log *log = open_new();
     esper_log_entry entry = a_decision();
     esper_decision_history history;
-    uint64_t before;
+    uint64_t before, n_waiting = 0;
 
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
@@ -636,15 +636,49 @@ static void full_disk_leaves_whole_lines(void **state)
         esper_status status;
 
         set_file_limit(before + room);
-        status = esper_decision_log_append(log, &entry);
+        entry.step++;
+        check_good(esper_decision_log_append(log, &entry));
+        status = esper_decision_log_catch_up(log);
         set_file_limit(RLIM_INFINITY);
         check_fails(status, ESPER_E_IO, PATH "|cannot be written");
         assert_int_equal(count_bytes(), before);
+        assert_int_equal(++n_waiting, esper_decision_log_n_waiting(log));
     }
+    entry.step++;
     check_good(esper_decision_log_append(log, &entry));
+    assert_int_equal(esper_decision_log_n_waiting(log), 0);
     esper_decision_log_close(log);
     history = read_all();
-    assert_int_equal(history.n, 2);
+    assert_int_equal(history.n, 2 + n_waiting);
+    for (uint64_t i = 1; i < history.n; i++)
+        assert_int_equal(history.entries[i].step, history.entries[i - 1].step + 1);
+    esper_decision_history_free(&history);
+}
+
+/* It keeps some thousands and no more; those that it has kept are written. */
+static void only_so_many_entries_wait(void **state)
+{
+    esper_decision_log *log = open_new();
+    esper_log_entry entry = a_decision();
+    esper_status status = ESPER_OK;
+    esper_decision_history history;
+    uint64_t n = 0;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    set_file_limit(count_bytes());
+    while (status == ESPER_OK && n < 100000) {
+        status = esper_decision_log_append(log, &entry);
+        n += status == ESPER_OK;
+    }
+    check_fails(status, ESPER_E_IO, PATH "|no room on the disk|no more are kept");
+    assert_int_equal(esper_decision_log_n_waiting(log), n);
+    assert_true(n > 5000);
+    set_file_limit(RLIM_INFINITY);
+    check_good(esper_decision_log_catch_up(log));
+    esper_decision_log_close(log);
+    history = read_all();
+    assert_int_equal(history.n, n);
     esper_decision_history_free(&history);
 }
 
@@ -833,6 +867,7 @@ int main(void)
         cmocka_unit_test(survives_any_byte),
         cmocka_unit_test(refuses_what_is_not_whole),
         cmocka_unit_test(full_disk_leaves_whole_lines),
+        cmocka_unit_test(only_so_many_entries_wait),
         cmocka_unit_test(broken_log_stays_broken),
         cmocka_unit_test(a_log_that_goes_away_is_noticed),
         cmocka_unit_test(no_log_is_written_through_a_link),

@@ -34,7 +34,8 @@ static esper_config learning(const char *dir, const char *more)
 typedef struct watcher {
     int                   steps_left;  /* < 0: it is not stopped */
     uint32_t              copy_after;  /* a round whose file is copied to "copy.safetensors"; 0 = none */
-    uint32_t              full_in;     /* a round in which the disk is full; 0 = none */
+    uint32_t              full_in;     /* a round in which the disk is full, and those after it; 0 = none */
+    uint32_t              room_in;     /* a round in which it has room again; 0 = none */
     volatile sig_atomic_t stop;
     int                   n_begun, n_steps, n_rounds;
     double                part;        /* of a round, at the last step */
@@ -79,6 +80,8 @@ static void on_step(void *context, const esper_learn_view *view)
         self->stop = 1;
     if (self->full_in > 0 && view->round == self->full_in)
         set_limit(1000);
+    if (self->room_in > 0 && view->round == self->room_in)
+        set_limit(self->limit);
 }
 
 static void on_round(void *context, const esper_learn_view *view, const esper_learn_round *round)
@@ -630,12 +633,34 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     status = learn_with(&j, &config, NULL, &result);
     set_limit(limit.rlim_cur);
-    check_fails(status, ESPER_E_IO, "full/policy.safetensors");
+    check_good(status);
+    assert_non_null(strstr(result.unwritten, "full/policy.safetensors"));
+    assert_non_null(strstr(result.unwritten, "--resume full goes on from round 2"));
+    assert_non_null(strstr(j.said, "The learning goes on"));
     free(j.said);
     check_same_file("copy.safetensors", "full/policy.safetensors");
     nftw("full", find_draft, 16, FTW_PHYS);
     check_good(go_on("full", "", &result));
     check_same_file("unbroken/policy.safetensors", "full/policy.safetensors");
+}
+
+static void a_disk_that_has_room_again_is_written(void **state)
+{
+    esper_config config = learning("room", "");
+    job j = {.watch = {.steps_left = -1, .full_in = 2, .room_in = 3}};
+    esper_learn_result result;
+    struct rlimit limit;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    j.watch.limit = limit.rlim_cur;
+    check_good(learn_with(&j, &config, NULL, &result));
+    set_limit(limit.rlim_cur);
+    assert_string_equal(result.unwritten, "");
+    assert_non_null(strstr(j.said, "The learning goes on"));
+    check_same_file("unbroken/policy.safetensors", "room/policy.safetensors");
+    free(j.said);
 }
 
 static uint64_t count_allocations(void)
@@ -693,6 +718,7 @@ int main(void)
         cmocka_unit_test(says_what_differs),
         cmocka_unit_test(refuses_settings),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(a_disk_that_has_room_again_is_written),
         cmocka_unit_test(leaves_nothing_without_memory),
     };
 
