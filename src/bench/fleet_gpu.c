@@ -18,7 +18,9 @@
 #include "run/single.h"
 #include "ui/terminal.h"
 
-enum { ROUNDS = 9, QUICK_ROUNDS = 2, STEPS = 48, QUICK_STEPS = 16, WARM_STEPS = 32, BATCH = 128 };
+enum { ROUNDS = 9, FEW_ROUNDS = 3, QUICK_ROUNDS = 2, STEPS = 128, QUICK_STEPS = 16, WARM_STEPS = 64, BATCH = 128 };
+
+enum { N_TRAIN = 20000 }; /* an epoch has room for so many steps */
 
 static const char settings[] = "batch = 128\nblocks = 3\nchannels = 8\nclip = 0\n";
 
@@ -83,6 +85,7 @@ static esper_status open_all(const esper_bench_request *request, int n, bool gro
 
     ESPER_TRY(esper_bench_configure("synth", settings, request->config, &config, &task));
     data = esper_task_data(task, &config);
+    data.n_train = N_TRAIN;
     ESPER_TRY(esper_dataset_open(&data, &f->data));
     ESPER_TRY(esper_single_engine(task, &config, grown ? ESPER_USE_GROW : ESPER_USE_TRAIN, f->data, 0, &f->engine));
     f->networks = esper_mem_alloc((size_t)n * sizeof(esper_network *));
@@ -142,16 +145,46 @@ static esper_status peak_flops(double *flops_out)
     return ESPER_OK;
 }
 
+/* A step of all, by what the backend has counted. */
+typedef struct step_parts {
+    double launches, lanes;                 /* lanes of a launch */
+    double writing, handing, waiting,
+        idle; /* ms: of one thread's page, a round; of all threads, a round; ms of the device, a step */
+    double share_idle;                      /* of the device's time */
+} step_parts;
+
+static step_parts parts_of(const esper_backend_figures *a, const esper_backend_figures *b, double n_steps)
+{
+    double rounds = (double)(b->n_rounds - a->n_rounds), pages = (double)(b->n_pages - a->n_pages);
+    double launches = (double)(b->n_launches - a->n_launches), all = b->busy - a->busy + b->idle - a->idle;
+
+    return (step_parts){
+        .launches = launches / n_steps,
+        .lanes = launches > 0.0 ? (double)(b->n_lanes - a->n_lanes) / launches : 0.0,
+        .writing = pages > 0.0 ? 1e3 * (b->writing - a->writing) / pages : 0.0,
+        .handing = rounds > 0.0 ? 1e3 * (b->handing - a->handing) / rounds : 0.0,
+        .waiting = rounds > 0.0 ? 1e3 * (b->waiting - a->waiting) / rounds : 0.0,
+        .idle = 1e3 * (b->idle - a->idle) / n_steps,
+        .share_idle = all > 0.0 ? (b->idle - a->idle) / all : 0.0,
+    };
+}
+
 static void print_line(const esper_bench_request *request, const char *name, const gpu_fleet *f, double rate,
-                       double spread, double peak)
+                       double spread, double peak, const step_parts *parts)
 {
     double flops = rate / BATCH / f->n * f->flops;
-    char text[768];
+    char text[1024];
     esper_json out;
 
     if (!request->json) {
         esper_terminal_print(stdout, "%-18s %12.0f samples/s (+-%.1f %%)  %6.2f TFLOP/s  %5.1f %% of fp32 peak\n", name,
                              rate, 100.0 * spread, flops * 1e-12, 100.0 * flops / peak);
+        esper_terminal_print(
+            stdout,
+            "%-18s the device idle %.1f %%; %.0f launches a step, of %.1f lanes; a round: a thread writes for %.2f "
+            "ms, handing on takes %.2f ms, waiting %.2f ms\n",
+            "", 100.0 * parts->share_idle, parts->launches, parts->lanes, parts->writing, parts->handing,
+            parts->waiting);
         return;
     }
     esper_json_init(&out, text, sizeof(text));
@@ -164,6 +197,12 @@ static void print_line(const esper_bench_request *request, const char *name, con
     esper_json_key(&out, "ratio"), esper_json_real(&out, flops / peak);
     esper_json_key(&out, "tflops"), esper_json_real(&out, flops * 1e-12);
     esper_json_key(&out, "networks"), esper_json_int(&out, f->n);
+    esper_json_key(&out, "idle"), esper_json_real(&out, parts->share_idle);
+    esper_json_key(&out, "launches"), esper_json_real(&out, parts->launches);
+    esper_json_key(&out, "lanes"), esper_json_real(&out, parts->lanes);
+    esper_json_key(&out, "writing_ms"), esper_json_real(&out, parts->writing);
+    esper_json_key(&out, "handing_ms"), esper_json_real(&out, parts->handing);
+    esper_json_key(&out, "waiting_ms"), esper_json_real(&out, parts->waiting);
     esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(f->engine->backend));
     esper_json_object_end(&out);
     printf("%s\n", text);
@@ -172,19 +211,25 @@ static void print_line(const esper_bench_request *request, const char *name, con
 
 static esper_status measure(const esper_bench_request *request, const char *name, gpu_fleet *f)
 {
-    int n_rounds = request->quick ? QUICK_ROUNDS : ROUNDS, n_steps = request->quick ? QUICK_STEPS : STEPS;
+    int n_rounds = request->quick ? QUICK_ROUNDS : f->n > 100 ? FEW_ROUNDS : ROUNDS;
+    int n_steps = request->quick ? QUICK_STEPS : STEPS;
+    esper_backend_figures before, after;
     double rates[ROUNDS], peak, median;
+    step_parts parts;
 
     ESPER_TRY(peak_flops(&peak));
     ESPER_TRY(step_all(f, WARM_STEPS));
+    esper_backend_figures_get(f->engine->backend, &before);
     for (int round = 0; round < n_rounds; round++) {
         double began = esper_clock_seconds();
 
         ESPER_TRY(step_all(f, (uint32_t)n_steps));
         rates[round] = (double)n_steps * BATCH * f->n / (esper_clock_seconds() - began);
     }
+    esper_backend_figures_get(f->engine->backend, &after);
+    parts = parts_of(&before, &after, (double)n_rounds * n_steps);
     median = esper_bench_quantile(rates, n_rounds, 0.5);
-    print_line(request, name, f, median, (rates[n_rounds - 1] - rates[0]) / 2.0 / median, peak);
+    print_line(request, name, f, median, (rates[n_rounds - 1] - rates[0]) / 2.0 / median, peak, &parts);
     return ESPER_OK;
 }
 

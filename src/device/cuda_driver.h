@@ -115,7 +115,8 @@ enum {
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                                                \
     X(cuGraphLaunch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream))                                          \
     X(cuGraphDestroy, "cuGraphDestroy", (CUgraph graph))                                                            \
-    X(cuGraphExecDestroy, "cuGraphExecDestroy", (CUgraphExec exec))
+    X(cuGraphExecDestroy, "cuGraphExecDestroy", (CUgraphExec exec))                                                 \
+    X(cuEventElapsedTime, "cuEventElapsedTime", (float *milliseconds, CUevent from, CUevent to))
 
 typedef enum esper_cuda_function {
 #define X(name, symbol, parameters) ESPER_CUDA_##name,

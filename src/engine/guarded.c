@@ -80,7 +80,7 @@ static esper_status read_flag(esper_guarded *guarded, uint32_t *flag_out)
 
     ESPER_TRY(
         esper_backend_copy_out(network->engine->backend, network->stream, flag_out, network->flag, sizeof(*flag_out)));
-    return network->n_rows > 0 ? esper_network_read(network) : esper_network_wait(network);
+    return esper_network_has_unread(network) ? esper_network_read(network) : esper_network_wait(network);
 }
 
 /* What any rank has found is everybody's finding: its flag goes up on all of them. */
@@ -99,8 +99,9 @@ static esper_status share_flag(esper_guarded *guarded, uint32_t *flag)
 /* Where the norm buffers are kept as they were before a row's pass. */
 static float *buffers_of_row(const esper_guarded *guarded, int row)
 {
-    assert(row >= 0 && row < ESPER_NETWORK_ROWS);
-    return guarded->buffers + (size_t)row * guarded->buffer_bytes / sizeof(*guarded->buffers);
+    size_t place = (size_t)esper_network_place_of_row(guarded->network, row);
+
+    return guarded->buffers + place * guarded->buffer_bytes / sizeof(*guarded->buffers);
 }
 
 /* Which tensor to name: the first in the order of registration. The norm buffers stand before the gradients, but behind a
@@ -270,7 +271,7 @@ static esper_status conclude(esper_guarded *guarded, esper_incident *incident)
     uint64_t anywhere;
     uint32_t bad;
 
-    assert(guarded->found && network->n_rows == 0);
+    assert(guarded->found && !esper_network_has_unread(network));
     incident->at = guarded->found_at;
     ESPER_TRY(read_report(guarded));
     ESPER_TRY(guarded_lower_flag(guarded));
@@ -335,10 +336,10 @@ esper_status esper_guarded_hear(esper_network *network, int n_good, const esper_
     if (verdict == NULL)
         return ESPER_OK;
     note_finding(guarded, &rows[n_good].cursor, *verdict);
-    guarded->has_suspect = *verdict == ESPER_VERDICT_PASS || n_good > 0 || guarded->had_suspect;
+    guarded->has_suspect = *verdict == ESPER_VERDICT_PASS || n_good > 0 || guarded->had_suspect[network->bank];
     guarded->suspect = *verdict == ESPER_VERDICT_PASS ? rows[n_good].cursor
                        : n_good > 0                   ? rows[n_good - 1].cursor
-                                                      : guarded->suspect_before;
+                                                      : guarded->suspect_before[network->bank];
     if (!esper_backend_reports(network->engine->backend)) /* while the norm buffers are what the pass made of them */
         ESPER_TRY(scan_again(guarded, *verdict == ESPER_VERDICT_PASS ? 0 : state_roles, SUMS_OFF));
     return esper_backend_copy(network->engine->backend, network->stream, network->slab.family[ESPER_FAMILY_BUFFER],
@@ -369,8 +370,8 @@ static esper_status judge_state(esper_guarded *guarded, sums what, bool now)
     uint32_t flag;
 
     if (network->n_rows == 0) {
-        guarded->had_suspect = guarded->has_suspect;
-        guarded->suspect_before = guarded->suspect;
+        guarded->had_suspect[network->bank] = guarded->has_suspect;
+        guarded->suspect_before[network->bank] = guarded->suspect;
     }
     ESPER_TRY(queue_scan(guarded, state_roles, what));
     if (!now && look_at_flag(guarded) == 0)
@@ -426,12 +427,12 @@ static esper_status train_batch(esper_guarded *guarded)
     return esper_network_apply(network);
 }
 
-/* Whether somebody has to know by now what the last steps have brought. */
+/* Whether somebody has to know now what the last steps have brought: else it is soon enough when the next ones are under way. */
 static bool is_read_due(const esper_guarded *guarded)
 {
     const esper_network *network = guarded->network;
 
-    return look_at_flag(guarded) != 0 || network->n_rows == ESPER_NETWORK_ROWS || esper_network_epoch_done(network) ||
+    return look_at_flag(guarded) != 0 || esper_network_epoch_done(network) ||
            is_watched(guarded, &network->rows[network->n_rows - 1]) || guarded->drill != NULL || guarded->checksum ||
            esper_ranks_are_many(&network->engine->ranks) || esper_guarded_reading(network).pending;
 }
@@ -452,6 +453,8 @@ static esper_status take_step(esper_guarded *guarded)
     ESPER_TRY(train_batch(guarded));
     if (is_read_due(guarded))
         ESPER_TRY(esper_network_read(network));
+    else if (network->n_rows == ESPER_NETWORK_ROWS)
+        ESPER_TRY(esper_network_read_behind(network));
     if (guarded->found || !guarded->checksum)
         return ESPER_OK;
     ESPER_TRY(judge_state(guarded, SUMS_REMEMBER, true));

@@ -56,7 +56,7 @@ static esper_status take_into(esper_guarded *guarded, esper_ring *ring, bool *go
     const esper_network *network = guarded->network;
     esper_ring_status status;
 
-    assert(network->n_rows == 0);
+    assert(!esper_network_has_unread(network));
     esper_network_position(network, guarded->blob);
     if (network->companion.pack != NULL)
         network->companion.pack(network->companion.context, (char *)guarded->blob + sizeof(esper_position));

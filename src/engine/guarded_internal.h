@@ -46,8 +46,9 @@ typedef struct esper_guarded {
     void           *blob; /* what goes into a snapshot beside the slab: an esper_position, then the companion's */
     size_t          blob_bytes;
     /* The batch used since the last clean scan of the state: when that is bad, it is not used again. */
-    bool         has_suspect, had_suspect; /* now; before the first batch that is not read yet */
-    esper_cursor suspect, suspect_before;
+    bool has_suspect,
+        had_suspect[ESPER_NETWORK_BANKS]; /* now; before the first batch of each bank that is not read yet */
+    esper_cursor suspect, suspect_before[ESPER_NETWORK_BANKS];
     /* The snapshots that may be gone back to, the newest first. */
     int          n_taken;
     taken        taken[N_SNAPSHOTS];

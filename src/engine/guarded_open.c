@@ -142,7 +142,8 @@ static esper_status take_buffers(esper_guarded *guarded)
     guarded->buffer_bytes = (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     if (guarded->buffer_bytes == 0)
         return ESPER_OK;
-    ESPER_TRY(esper_backend_alloc(slab->backend, ESPER_NETWORK_ROWS * guarded->buffer_bytes, &memory));
+    ESPER_TRY(
+        esper_backend_alloc(slab->backend, ESPER_NETWORK_BANKS * ESPER_NETWORK_ROWS * guarded->buffer_bytes, &memory));
     guarded->buffers = memory;
     return ESPER_OK;
 }

@@ -93,7 +93,7 @@ static esper_status take_rows(esper_network *network)
 {
     const esper_engine *engine = network->engine;
     const esper_net *net = &engine->plain;
-    size_t bytes = esper_network_row_bytes(network) * ESPER_NETWORK_ROWS;
+    size_t bytes = esper_network_row_bytes(network) * ESPER_NETWORK_ROWS * ESPER_NETWORK_BANKS;
     size_t staged = (size_t)esper_engine_max_samples(engine) * sizeof(float) *
                     (size_t)(net->tensors[net->input].count + net->tensors[net->target].count);
     void *memory;
@@ -102,6 +102,7 @@ static esper_status take_rows(esper_network *network)
         staged = (size_t)engine->config.batch * sizeof(esper_pick);
     ESPER_TRY(esper_backend_alloc(engine->backend, bytes, &memory));
     network->results = memory;
+    network->rows = network->banks[0];
     network->read = esper_mem_alloc(bytes);
     network->staged = esper_backend_is_behind(engine->backend) ? esper_mem_alloc(staged) : NULL;
     if (network->read == NULL || (network->staged == NULL && esper_backend_is_behind(engine->backend)))
@@ -624,7 +625,7 @@ void esper_network_redraw(esper_network *network, uint32_t draw)
 
 void esper_network_position(const esper_network *network, esper_position *position_out)
 {
-    assert(network->n_rows == 0);
+    assert(!esper_network_has_unread(network));
     memset(position_out, 0, sizeof(*position_out));
     position_out->cursor = network->cursor;
     position_out->tally = network->tally;
@@ -637,7 +638,7 @@ esper_status esper_network_go_back(esper_network *network, const esper_position 
 {
     network->cursor = position->cursor;
     network->tally = position->tally;
-    network->n_rows = 0;
+    network->n_rows = network->n_under_way = 0;
     network->epoch_drawn = false;
     for (int r = 0; r < network->slab.n_regions; r++)
         esper_optim_group(network->optim, 0, r)->t = position->ages[r];
@@ -650,7 +651,7 @@ void esper_network_next_epoch(esper_network *network)
     network->cursor.epoch++;
     network->cursor.batch = 0;
     network->tally = (esper_tally){0};
-    network->n_rows = 0;
+    network->n_rows = network->n_under_way = 0;
     network->epoch_drawn = false;
 }
 
@@ -668,7 +669,7 @@ esper_memory esper_network_memory(const esper_network *network)
         .tables = sizeof(*engine) + sizeof(*network) + esper_net_bytes(&engine->plain) +
                   esper_net_bytes(&network->net) + plan.table_bytes + esper_plan_cache_stats_of(engine->plans).bytes +
                   (size_t)engine->config.batch * sizeof(*network->sample_ids) +
-                  2 * ESPER_NETWORK_ROWS * esper_network_row_bytes(network) +
+                  2 * ESPER_NETWORK_BANKS * ESPER_NETWORK_ROWS * esper_network_row_bytes(network) +
                   engine->ranks.room * sizeof(*engine->ranks.bucket),
     };
 

@@ -70,6 +70,7 @@ typedef struct esper_descent {
 } esper_descent;
 
 enum { ESPER_NETWORK_ROWS = 16 }; /* batches whose results are read together, at most */
+enum { ESPER_NETWORK_BANKS = 2 };  /* of so many rows: those that are being filled, and those that are under way */
 
 /* A batch whose results are not read yet: what the host knows of it. */
 typedef struct esper_row {
@@ -118,8 +119,12 @@ typedef struct esper_network {
     uint32_t      *flag;      /* on the backend: a guard's scan has found something, and steps are skipped; NULL for inference */
     float         *results;   /* on the backend: of batches that are not read yet, or are being evaluated (step.c) */
     float         *read;      /* the same on the host, when they are read */
-    esper_row      rows[ESPER_NETWORK_ROWS];
+    esper_row      banks[ESPER_NETWORK_BANKS][ESPER_NETWORK_ROWS];
+    int            bank;      /* that is being filled */
+    esper_row     *rows;      /* of that one */
     int            n_rows;
+    int            n_under_way; /* rows of the other one, whose reading is queued and which nobody has heard of yet */
+    uint64_t       ticket;      /* how far the backend must be for that */
     void          *staged;    /* a batch on its way to a backend that is behind; NULL where there is none */
 } esper_network;
 
@@ -167,6 +172,14 @@ esper_status esper_network_apply(esper_network *network);
  * Where a guard's flag went up on the way, the steps from there on were none: the network stands where it did then, and its
  * guard tells of it in its next step. */
 esper_status esper_network_read(esper_network *network);
+
+/* The same for who has more to queue and nothing to decide now: what the steps have brought is known a call later, at the latest with
+ * the next esper_network_read, while those after them are computed. What is done about it is the same: steps behind a raised flag were
+ * none, however many there are. Where the backend is never behind, it reads. */
+esper_status esper_network_read_behind(esper_network *network);
+
+/* Whether there is something to read. */
+bool esper_network_has_unread(const esper_network *network);
 
 /* Detours. Batches to pass over are places in the draw in force; those before a cursor can be forgotten when the run will
  * not come back there. A new draw takes effect at once, also in the middle of an epoch. */
@@ -236,6 +249,9 @@ esper_pool  *esper_network_pool(const esper_network *network);
 typedef enum esper_verdict { ESPER_VERDICT_STATE, ESPER_VERDICT_PASS, ESPER_N_VERDICTS } esper_verdict;
 
 uint32_t *esper_network_verdicts(const esper_network *network, int row);
+
+/* Where a row of the bank in use lies among those of both. */
+int esper_network_place_of_row(const esper_network *network, int row);
 
 size_t esper_network_row_bytes(const esper_network *network);
 

@@ -105,7 +105,8 @@ uint32_t esper_network_n_loaded(const esper_network *network)
 /* ------------------------------------------------------------------------------------------------ results */
 
 /* A row has a guard's verdicts on a batch, and its results as the backend leaves them, a value for each sample: losses, then
- * right targets. Rows are gathered on the backend, behind the passes, and read when somebody wants to know. */
+ * right targets. Rows are gathered on the backend, behind the passes, and read when somebody wants to know. There are two banks of
+ * them: while one is on its way to the host the other one is filled. */
 
 static size_t row_floats(const esper_network *network)
 {
@@ -117,9 +118,20 @@ size_t esper_network_row_bytes(const esper_network *network)
     return row_floats(network) * sizeof(*network->results);
 }
 
+int esper_network_place_of_row(const esper_network *network, int row)
+{
+    assert(row >= 0 && row < ESPER_NETWORK_ROWS);
+    return network->bank * ESPER_NETWORK_ROWS + row;
+}
+
+static float *result_of(const esper_network *network, int row)
+{
+    return network->results + (size_t)esper_network_place_of_row(network, row) * row_floats(network);
+}
+
 static const float *losses_of(const esper_network *network, int row)
 {
-    return network->read + (size_t)row * row_floats(network) + ESPER_N_VERDICTS;
+    return network->read + (size_t)esper_network_place_of_row(network, row) * row_floats(network) + ESPER_N_VERDICTS;
 }
 
 static const float *corrects_of(const esper_network *network, int row)
@@ -130,8 +142,7 @@ static const float *corrects_of(const esper_network *network, int row)
 uint32_t *esper_network_verdicts(const esper_network *network, int row)
 {
     _Static_assert(sizeof(uint32_t) == sizeof(float), "a verdict takes the place of a value");
-    assert(row >= 0 && row < ESPER_NETWORK_ROWS);
-    return (uint32_t *)(void *)(network->results + (size_t)row * row_floats(network));
+    return (uint32_t *)(void *)result_of(network, row);
 }
 
 static esper_status keep_result(const esper_network *network, int tensor, float *to)
@@ -142,9 +153,8 @@ static esper_status keep_result(const esper_network *network, int tensor, float 
 
 static esper_status queue_row(esper_network *network)
 {
-    float *losses = network->results + (size_t)network->n_rows * row_floats(network) + ESPER_N_VERDICTS;
+    float *losses = result_of(network, network->n_rows) + ESPER_N_VERDICTS;
 
-    assert(network->n_rows < ESPER_NETWORK_ROWS);
     ESPER_TRY(keep_result(network, network->net.loss, losses));
     ESPER_TRY(keep_result(network, network->net.correct, losses + esper_engine_max_samples(network->engine)));
     network->rows[network->n_rows++] = (esper_row){.cursor = network->cursor,
@@ -154,14 +164,20 @@ static esper_status queue_row(esper_network *network)
     return ESPER_OK;
 }
 
-/* Rows first and following come to the host: the one wait. */
+/* Rows first and following are to come to the host. */
+static esper_status queue_fetch(const esper_network *network, int first)
+{
+    size_t offset = (size_t)esper_network_place_of_row(network, first) * row_floats(network);
+
+    return esper_backend_copy_out(network->engine->backend, network->stream, network->read + offset,
+                                  network->results + offset,
+                                  (size_t)(network->n_rows - first) * esper_network_row_bytes(network));
+}
+
 static esper_status fetch_rows(const esper_network *network, int first)
 {
-    size_t offset = (size_t)first * row_floats(network);
-
-    ESPER_TRY(esper_backend_copy_out(network->engine->backend, network->stream, network->read + offset,
-                                     network->results + offset,
-                                     (size_t)(network->n_rows - first) * esper_network_row_bytes(network)));
+    if (first < network->n_rows)
+        ESPER_TRY(queue_fetch(network, first));
     return esper_network_wait(network);
 }
 
@@ -206,17 +222,21 @@ static int count_good(const esper_network *network, esper_verdict *verdict_out)
     return network->n_rows;
 }
 
-esper_status esper_network_read(esper_network *network)
+static void use_bank(esper_network *network, int bank, int n_rows)
+{
+    network->bank = bank;
+    network->rows = network->banks[bank];
+    network->n_rows = n_rows;
+}
+
+/* The rows of the bank in use have come to the host. n_later: steps that were queued behind them, which were none either if the flag
+ * went up. Says whether it did not. */
+static esper_status hear_rows(esper_network *network, int n_later, bool *good_out)
 {
     bool many = esper_ranks_are_many(&network->engine->ranks);
     esper_verdict verdict = ESPER_VERDICT_STATE;
-    int n_rows = network->n_rows, n_good;
+    int n_rows = network->n_rows, n_good = count_good(network, &verdict);
 
-    if (n_rows == 0)
-        return ESPER_OK;
-    ESPER_TRY(esper_optim_read_one(network->optim, network->stream, 0));
-    ESPER_TRY(fetch_rows(network, 0));
-    n_good = count_good(network, &verdict);
     for (int row = 0; row < n_good; row++) {
         esper_batch_sums sums = many ? network->rows[row].sums : sum_row(network, row);
 
@@ -226,13 +246,78 @@ esper_status esper_network_read(esper_network *network)
     }
     if (n_good > 0) /* else it stays that of the last step, which may have been another process's */
         network->grad_norm = esper_optim_norm(network->optim, 0, 0);
+    *good_out = n_good == n_rows;
     if (n_good < n_rows) { /* steps from there on were skipped: the network stands where it did before them */
-        esper_optim_untake(network->optim, 0, (uint32_t)(n_rows - n_good));
+        ESPER_TRY(esper_network_wait(network)); /* those that were queued later have passed by */
+        esper_optim_untake(network->optim, 0, (uint32_t)(n_rows - n_good + n_later));
         network->cursor = network->rows[n_good].cursor;
         network->lr = network->rows[n_good].lr_before;
     }
     network->n_rows = 0;
     return esper_guarded_hear(network, n_good, n_good < n_rows ? &verdict : NULL);
+}
+
+/* The other bank has come to the host. */
+static esper_status hear_bank_under_way(esper_network *network, bool *good_out)
+{
+    int bank = network->bank, n_rows = network->n_rows;
+
+    use_bank(network, 1 - bank, network->n_under_way);
+    network->n_under_way = 0;
+    ESPER_TRY(hear_rows(network, n_rows, good_out));
+    if (*good_out)
+        use_bank(network, bank, n_rows);
+    return ESPER_OK;
+}
+
+bool esper_network_has_unread(const esper_network *network)
+{
+    return network->n_rows > 0 || network->n_under_way > 0;
+}
+
+static esper_status queue_reading(esper_network *network)
+{
+    ESPER_TRY(esper_optim_read_one(network->optim, network->stream, 0));
+    return queue_fetch(network, 0);
+}
+
+esper_status esper_network_read(esper_network *network)
+{
+    bool good = true;
+
+    if (!esper_network_has_unread(network))
+        return ESPER_OK;
+    if (network->n_rows > 0)
+        ESPER_TRY(queue_reading(network));
+    ESPER_TRY(esper_network_wait(network));
+    if (network->n_under_way > 0)
+        ESPER_TRY(hear_bank_under_way(network, &good));
+    return good && network->n_rows > 0 ? hear_rows(network, 0, &good) : ESPER_OK;
+}
+
+/* The backend has the next rows before we wait for those before them. */
+esper_status esper_network_read_behind(esper_network *network)
+{
+    esper_backend *backend = network->engine->backend;
+    bool good = true;
+    uint64_t ticket;
+
+    if (!esper_backend_is_behind(backend))
+        return esper_network_read(network);
+    if (network->n_rows == 0)
+        return ESPER_OK;
+    ESPER_TRY(queue_reading(network));
+    ESPER_TRY(esper_backend_submit(backend, network->stream, &ticket));
+    if (network->n_under_way > 0) {
+        ESPER_TRY(esper_backend_wait_for(backend, network->stream, network->ticket));
+        ESPER_TRY(hear_bank_under_way(network, &good));
+    }
+    if (!good)
+        return ESPER_OK;
+    network->n_under_way = network->n_rows;
+    network->ticket = ticket;
+    use_bank(network, 1 - network->bank, 0);
+    return ESPER_OK;
 }
 
 double esper_network_rate(const esper_network *network)
@@ -302,7 +387,7 @@ esper_status esper_network_gradients(esper_network *network)
     ESPER_TRY(esper_side_take_targets(network));
     ESPER_TRY(esper_plan_gradients_one(network->plan, network->stream, 0));
     ESPER_TRY(esper_side_gradients(network));
-    return network->n_rows == ESPER_NETWORK_ROWS ? esper_network_read(network) : ESPER_OK;
+    return network->n_rows == ESPER_NETWORK_ROWS ? esper_network_read_behind(network) : ESPER_OK;
 }
 
 /* The host's and those with a seed in them, whether it learns or not. */
@@ -335,6 +420,14 @@ esper_status esper_network_exchange(esper_network *network)
     return ESPER_OK;
 }
 
+/* Where nothing is under way the device has nothing to do while the first bank is filled: it begins with the first rows of it. */
+static esper_status submit_first_rows(const esper_network *network)
+{
+    bool first = network->n_under_way == 0 && (network->n_rows == 1 || network->n_rows == 4);
+
+    return first ? esper_backend_submit(network->engine->backend, network->stream, NULL) : ESPER_OK;
+}
+
 esper_status esper_network_apply(esper_network *network)
 {
     assert(network->cursor.batch < network->engine->steps_per_epoch);
@@ -346,7 +439,7 @@ esper_status esper_network_apply(esper_network *network)
     network->cursor.batch++;
     network->cursor.step++;
     network->cursor.spent += network->step_cost;
-    return ESPER_OK;
+    return submit_first_rows(network);
 }
 
 esper_status esper_network_queue_step(esper_network *network)

@@ -223,6 +223,33 @@ esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream)
     return be->ops->sync(be, stream);
 }
 
+esper_status esper_backend_submit(esper_backend *be, esper_backend_stream *stream, uint64_t *ticket_out)
+{
+    assert(stream == NULL || stream->backend == be);
+    if (be->ops->submit != NULL)
+        return be->ops->submit(be, stream, ticket_out);
+    if (ticket_out == NULL)
+        return ESPER_OK;
+    *ticket_out = 0;
+    return esper_backend_wait(be, stream);
+}
+
+esper_status esper_backend_wait_for(esper_backend *be, esper_backend_stream *stream, uint64_t ticket)
+{
+    assert(stream == NULL || stream->backend == be);
+    if (be->ops->wait_for == NULL)
+        return ESPER_OK;
+    atomic_fetch_add_explicit(&be->n_waits, 1, memory_order_relaxed);
+    return be->ops->wait_for(be, stream, ticket);
+}
+
+void esper_backend_figures_get(esper_backend *be, esper_backend_figures *figures_out)
+{
+    *figures_out = (esper_backend_figures){0};
+    if (be->ops->figures != NULL)
+        be->ops->figures(be, figures_out);
+}
+
 esper_status esper_backend_sync(esper_backend *be)
 {
     return esper_backend_wait(be, NULL);

@@ -14,7 +14,7 @@
 #include "esper.h"
 #include "tensor/op.h"
 
-enum { ESPER_BACKEND_ABI = 7 };
+enum { ESPER_BACKEND_ABI = 8 };
 
 struct esper_net;
 struct esper_tensor;
@@ -53,6 +53,15 @@ typedef struct esper_backend {
 typedef struct esper_backend_stream {
     esper_backend *backend;
 } esper_backend_stream;
+
+/* What has become of a backend's time, in seconds since it was opened. Threads write down what is to be done, pages of it are handed on
+ * to the device in rounds, and the device is at work or stands idle between two rounds. */
+typedef struct esper_backend_figures {
+    int64_t n_rounds, n_pages, n_launches, n_lanes; /* launches of kernels, and lanes of them */
+    int64_t n_groups, n_graphs;                     /* sets of programs that were put together, and graphs made of them */
+    double  writing, handing, waiting, grouping;    /* of all threads; of these, handing includes grouping */
+    double  busy, idle;                             /* the device, as far as rounds tell */
+} esper_backend_figures;
 
 /* A piece of the host's work that has nothing to do with the others. */
 typedef void (*esper_backend_item)(void *context, int item, esper_backend_stream *stream);
@@ -113,6 +122,12 @@ typedef struct esper_backend_ops {
                            const esper_pick *picks);
     /* How many items of `each` it likes to have under way at a time; NULL: as many as the pool has threads. */
     int (*width)(const esper_backend *be);
+    /* Both, or NULL: nothing is begun before somebody waits. What was queued so far may begin; the ticket is how far that is. And waits
+     * until that is done, and nothing that was queued later. */
+    esper_status (*submit)(esper_backend *be, esper_backend_stream *stream, uint64_t *ticket_out);
+    esper_status (*wait_for)(esper_backend *be, esper_backend_stream *stream, uint64_t ticket);
+    /* May be NULL: nobody counts. */
+    void (*figures)(esper_backend *be, esper_backend_figures *figures_out);
 } esper_backend_ops;
 
 /* All backends in order of preference, NULL at the end. */
@@ -176,6 +191,16 @@ int32_t esper_backend_device(const esper_backend *be);
 
 /* Whether a scan leaves a report in the guard; else it raises the flag alone. */
 bool esper_backend_reports(const esper_backend *be);
+
+/* For who has more to queue, and reads later what came of this: what was queued so far is begun, without a wait for it. It may wait
+ * for what was submitted some time ago. The ticket is good for a wait_for on this stream. A backend that knows no such thing waits
+ * here, and where nobody wants a ticket (NULL) it does nothing. */
+esper_status esper_backend_submit(esper_backend *be, esper_backend_stream *stream, uint64_t *ticket_out);
+/* Waits until what was queued before that submit is done. */
+esper_status esper_backend_wait_for(esper_backend *be, esper_backend_stream *stream, uint64_t ticket);
+
+/* All zeros where nobody counts. */
+void esper_backend_figures_get(esper_backend *be, esper_backend_figures *figures_out);
 
 /* Waits until all that was queued on the stream is done. */
 esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream);

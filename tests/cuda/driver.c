@@ -15,7 +15,7 @@
 #include "tensor/cuda/kernels.h"
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int n_syncs;
+static atomic_int n_syncs, n_event_syncs;
 static atomic_int n_launches;
 
 /* A name of a kernel of tensor/cuda/: what such functions are. */
@@ -226,6 +226,7 @@ static CUresult event_query(CUevent event)
 }
 static CUresult event_sync(CUevent event)
 {
+    n_event_syncs++;
     ANSWERED(emu_event_sync(event));
 }
 static CUresult load_module(CUmodule *module, const void *image)
@@ -286,6 +287,11 @@ static CUresult launch(CUfunction of, unsigned x, unsigned y, unsigned z, unsign
 int cuda_driver_syncs(void)
 {
     return n_syncs;
+}
+
+int cuda_driver_waits(void)
+{
+    return n_syncs + n_event_syncs;
 }
 
 int cuda_driver_launches(void)

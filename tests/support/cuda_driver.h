@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 int  cuda_driver_syncs(void);    /* waits for a stream */
+int  cuda_driver_waits(void);    /* for a stream or an event */
 int  cuda_driver_launches(void); /* of kernels of tensor/cuda/ */
 void cuda_driver_fail_at(uint64_t nth);
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -113,6 +114,145 @@ static void test_items_have_nothing_to_do_with_each_other(void **state)
     assert_int_equal(all.n_wrong, 0);
     esper_backend_release(all.be, memory);
     esper_backend_close(all.be);
+}
+
+enum { N_ROUNDS = 23 };
+
+/* Submits turn by turn, and looks at each turn while the next ones are under way; some items wait for all now and then, some lag
+ * behind, and some write nothing for a while. */
+static void submit_item(void *context, int item, esper_backend_stream *stream)
+{
+    shared *all = context;
+    float *mine = all->memory + item * N_FLOATS, back[N_ROUNDS][N_FLOATS] = {{0}};
+    uint64_t tickets[N_ROUNDS], waits = (uint64_t)item % 3; /* behind which a turn is looked at */
+
+    for (int turn = 0; turn < N_ROUNDS; turn++) {
+        float value = (float)(item * 100 + turn);
+        int looked_at = turn - (int)waits;
+
+        if (item % 5 == 4)
+            usleep(1000);
+        if ((turn > 0 && esper_backend_copy(all->be, stream, mine + 1, mine, sizeof(float)) != ESPER_OK) ||
+            esper_backend_copy_in(all->be, stream, mine, &value, sizeof(value)) != ESPER_OK ||
+            esper_backend_submit(all->be, stream, NULL) != ESPER_OK ||
+            esper_backend_copy_out(all->be, stream, back[turn], mine, 2 * sizeof(float)) != ESPER_OK ||
+            esper_backend_submit(all->be, stream, &tickets[turn]) != ESPER_OK)
+            all->n_wrong++;
+        if (item % 7 == 6 && turn % 4 == 3 && esper_backend_wait(all->be, stream) != ESPER_OK)
+            all->n_wrong++;
+        if (looked_at < 0)
+            continue;
+        if (esper_backend_wait_for(all->be, stream, tickets[looked_at]) != ESPER_OK)
+            all->n_wrong++;
+        if (back[looked_at][0] != (float)(item * 100 + looked_at) ||
+            (looked_at > 0 && back[looked_at][1] != (float)(item * 100 + looked_at - 1)))
+            all->n_wrong++;
+    }
+    if (esper_backend_wait(all->be, stream) != ESPER_OK || back[N_ROUNDS - 1][0] != (float)(item * 100 + N_ROUNDS - 1))
+        all->n_wrong++;
+    all->n_done[item]++;
+}
+
+static void test_pages_are_done_in_their_order(void **state)
+{
+    shared all = {.be = open_backend()};
+    esper_backend_figures figures;
+    void *memory;
+
+    (void)state;
+    assert_ok(esper_backend_alloc(all.be, N_ITEMS * N_FLOATS * sizeof(float), &memory));
+    all.memory = memory;
+    esper_backend_each(all.be, N_ITEMS, submit_item, &all);
+    assert_int_equal(all.n_wrong, 0);
+    for (int i = 0; i < N_ITEMS; i++)
+        assert_int_equal(all.n_done[i], 1);
+    esper_backend_figures_get(all.be, &figures);
+    assert_int_equal(figures.n_pages, 2 * N_ITEMS * N_ROUNDS);
+    assert_in_range(figures.n_rounds, 2 * N_ROUNDS, 2 * N_ITEMS * N_ROUNDS);
+    esper_backend_each(all.be, 1, submit_item, &all); /* on the stream that is there from the start */
+    assert_int_equal(all.n_wrong, 0);
+    esper_backend_release(all.be, memory);
+    esper_backend_close(all.be);
+}
+
+/* As long as threads submit before they wait, the device has the next round: a wait is for the one before. */
+static void wait_behind(void *context, int item, esper_backend_stream *stream)
+{
+    shared *all = context;
+    float *mine = all->memory + item * N_FLOATS;
+    uint64_t ticket = 0, before = 0;
+
+    for (int turn = 0; turn < N_ROUNDS; turn++) {
+        if (esper_backend_fill(all->be, stream, mine, (float)turn, N_FLOATS) != ESPER_OK ||
+            esper_backend_submit(all->be, stream, &ticket) != ESPER_OK)
+            all->n_wrong++;
+        if (before > 0 && esper_backend_wait_for(all->be, stream, before) != ESPER_OK)
+            all->n_wrong++;
+        before = ticket;
+    }
+}
+
+static void test_one_thread_asks_the_device(void **state)
+{
+    shared all = {.be = open_backend()};
+    esper_backend_figures figures;
+    int before, waits;
+    void *memory;
+
+    (void)state;
+    assert_ok(esper_backend_alloc(all.be, N_ITEMS * N_FLOATS * sizeof(float), &memory));
+    all.memory = memory;
+    before = cuda_driver_waits();
+    esper_backend_each(all.be, N_ITEMS, wait_behind, &all);
+    waits = cuda_driver_waits() - before;
+    esper_backend_figures_get(all.be, &figures);
+    assert_int_equal(all.n_wrong, 0);
+    if (waits > figures.n_rounds)
+        fail_msg("%d waits for %d rounds of %d threads", waits, (int)figures.n_rounds, N_ITEMS);
+    esper_backend_release(all.be, memory);
+    esper_backend_close(all.be);
+}
+
+/* What a round cannot do is told to all who had a part in it, once, and the next one is as good as any. */
+static void fail_one_round(void *context, int item, esper_backend_stream *stream)
+{
+    shared *all = context;
+    float *mine = all->memory + item * N_FLOATS, back = 0.0f;
+    uint64_t ticket;
+
+    if (esper_backend_fill(all->be, stream, mine, 1.0f, N_FLOATS) == ESPER_OK &&
+        esper_backend_submit(all->be, stream, &ticket) == ESPER_OK &&
+        esper_backend_wait_for(all->be, stream, ticket) == ESPER_OK)
+        all->n_done[item] = 1; /* it went well */
+    if (esper_backend_fill(all->be, stream, mine, 2.0f, N_FLOATS) != ESPER_OK ||
+        esper_backend_copy_out(all->be, stream, &back, mine, sizeof(back)) != ESPER_OK ||
+        esper_backend_wait(all->be, stream) != ESPER_OK || back != 2.0f)
+        all->n_wrong++;
+}
+
+static void test_a_round_may_fail(void **state)
+{
+    int n_told_all = 0, n_told_none = 0;
+
+    (void)state;
+    for (uint64_t nth = 1; nth < 12; nth++) {
+        shared all = {.be = open_backend()};
+        void *memory;
+
+        assert_ok(esper_backend_alloc(all.be, N_ITEMS * N_FLOATS * sizeof(float), &memory));
+        all.memory = memory;
+        esper_backend_each(all.be, 2, wait_behind, &all); /* events are there */
+        assert_int_equal(all.n_wrong, 0);
+        cuda_driver_fail_at(nth);
+        esper_backend_each(all.be, 2, fail_one_round, &all);
+        cuda_driver_fail_at(0);
+        n_told_all += all.n_done[0] + all.n_done[1] + all.n_wrong == 0;
+        n_told_none += all.n_done[0] + all.n_done[1] == 2 && all.n_wrong == 0;
+        esper_backend_release(all.be, memory);
+        esper_backend_close(all.be);
+    }
+    if (n_told_all < 3 || n_told_none > 3)
+        fail_msg("of 11 failing calls %d were told to all and %d to nobody", n_told_all, n_told_none);
 }
 
 /* Every call of the driver in turn: opening fails with a sentence and leaves nothing behind, or succeeds. */
@@ -242,6 +382,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_of_all_sizes_arrive),
         cmocka_unit_test(test_items_have_nothing_to_do_with_each_other),
+        cmocka_unit_test(test_pages_are_done_in_their_order),
+        cmocka_unit_test(test_one_thread_asks_the_device),
+        cmocka_unit_test(test_a_round_may_fail),
         cmocka_unit_test(test_every_call_may_fail),
         cmocka_unit_test(test_a_launch_is_queued_whole_or_not_at_all),
     };

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "tensor/cuda/backend_queue.h"
@@ -50,18 +51,39 @@ static esper_status open_device(esper_device **device_out)
     return esper_device_open("cuda", n > 0 && getenv("ESPER_CUDA_DEVICE") == NULL ? wanted % n : wanted, device_out);
 }
 
+static void print_figures(cuda_backend *self)
+{
+    const esper_backend_figures *it = &self->figures;
+    double rounds = (double)(it->n_rounds > 0 ? it->n_rounds : 1);
+
+    fprintf(
+        stderr,
+        "rounds %lld of %.1f pages: %.3f s handing on (%.3f s putting groups together), %.3f s waiting; a page %.3f ms in "
+        "writing; the device %.3f s busy, %.3f s idle\n",
+        (long long)it->n_rounds, (double)it->n_pages / rounds, it->handing, self->lanes.grouping, it->waiting,
+        1e3 * it->writing / (double)(it->n_pages > 0 ? it->n_pages : 1), it->busy, it->idle);
+}
+
+static void close_round(cuda_round *round)
+{
+    if (round->begun != NULL)
+        (void)ESPER_CUDA_RAW(cuEventDestroy, round->begun);
+    if (round->over != NULL)
+        (void)ESPER_CUDA_RAW(cuEventDestroy, round->over);
+}
+
 static void close_cuda(esper_backend *be)
 {
     cuda_backend *self = backend_of(be);
 
     if (self->lanes.device != NULL && getenv("ESPER_CUDA_ROUNDS") != NULL)
-        fprintf(stderr, "rounds %lld of %.1f queues: %.3f s handing on, %.3f s waiting\n", (long long)self->n_rounds,
-                (double)self->n_served / (double)(self->n_rounds > 0 ? self->n_rounds : 1), self->seconds_handing,
-                self->seconds_waiting);
+        print_figures(self);
     if (self->device != NULL && esper_cuda_enter(self->device) == ESPER_OK) {
         if (self->stream != NULL)
             (void)esper_stream_sync(self->stream);
         cuda_lanes_close(&self->lanes);
+        for (int i = 0; i < CUDA_ROUNDS; i++)
+            close_round(&self->rounds[i]);
         esper_cuda_leave();
     }
     for (int i = 0; i < self->n_queues; i++) {
@@ -187,6 +209,30 @@ static esper_status sync_cuda(esper_backend *be, esper_backend_stream *stream)
     return cuda_queue_wait(queue_of(be, stream));
 }
 
+static esper_status submit_cuda(esper_backend *be, esper_backend_stream *stream, uint64_t *ticket_out)
+{
+    return cuda_queue_submit(queue_of(be, stream), ticket_out);
+}
+
+static esper_status wait_for_cuda(esper_backend *be, esper_backend_stream *stream, uint64_t ticket)
+{
+    return cuda_queue_wait_for(queue_of(be, stream), ticket);
+}
+
+static void figures_cuda(esper_backend *be, esper_backend_figures *figures_out)
+{
+    cuda_backend *self = backend_of(be);
+
+    pthread_mutex_lock(&self->lock);
+    *figures_out = self->figures;
+    figures_out->n_launches = self->lanes.n_launches;
+    figures_out->n_lanes = self->lanes.n_lanes;
+    figures_out->n_groups = self->lanes.n_made;
+    figures_out->n_graphs = self->lanes.n_graphs;
+    figures_out->grouping = self->lanes.grouping;
+    pthread_mutex_unlock(&self->lock);
+}
+
 static esper_status copy_in_cuda(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
                                  size_t bytes)
 {
@@ -224,9 +270,11 @@ static esper_status gather_cuda(esper_backend *be, esper_backend_stream *stream,
 static void forget_cuda(esper_backend *be, uint64_t program)
 {
     cuda_backend *self = backend_of(be);
+    const cuda_queue *queue = queue_of(be, NULL);
 
     pthread_mutex_lock(&self->lock);
-    cuda_lanes_forget(&self->lanes, program);
+    cuda_lanes_forget(&self->lanes, program, &queue->n_done,
+                      queue->n_written + queue->pages[queue->n_written % CUDA_PAGES].used);
     pthread_mutex_unlock(&self->lock);
 }
 
@@ -270,9 +318,10 @@ static void *work(void *context)
     cuda_queue *queue = self->queues[all->n_here++];
 
     own_queue = queue;
+    queue->written_from = esper_clock_seconds();
     for (int item; (item = all->next++) < all->n_items;) {
         all->run_item(all->context, item, &queue->base);
-        if (queue->begin < queue->end)
+        if (!cuda_queue_is_idle(queue))
             (void)cuda_queue_wait(queue);
     }
     own_queue = NULL;
@@ -356,4 +405,7 @@ const esper_backend_ops esper_backend_cuda = {
     .stand_by = stand_by_cuda,
     .forget = forget_cuda,
     .width = width_cuda,
+    .submit = submit_cuda,
+    .wait_for = wait_for_cuda,
+    .figures = figures_cuda,
 };

@@ -259,7 +259,7 @@ esper_status cuda_lanes_scan(cuda_lanes_table *table, const void *scan_table, si
     return ESPER_OK;
 }
 
-void cuda_lanes_forget(cuda_lanes_table *table, uint64_t id)
+void cuda_lanes_forget(cuda_lanes_table *table, uint64_t id, const uint64_t *done, uint64_t until)
 {
     cuda_program **at = &table->programs[id % CUDA_BUCKETS], *gone;
 
@@ -269,6 +269,8 @@ void cuda_lanes_forget(cuda_lanes_table *table, uint64_t id)
     if (gone == NULL)
         return;
     *at = gone->next;
+    gone->done = done;
+    gone->until = until;
     gone->next = table->doomed;
     table->doomed = gone;
 }
@@ -289,12 +291,13 @@ static void free_kept(cuda_lanes_table *table)
 
 void cuda_lanes_sweep(cuda_lanes_table *table, bool all)
 {
-    while (table->doomed != NULL) {
-        cuda_program *gone = table->doomed;
-
-        table->doomed = gone->next;
-        free_program(table, gone);
-    }
+    for (cuda_program **at = &table->doomed, *gone; (gone = *at) != NULL;)
+        if (all || *gone->done >= gone->until) {
+            *at = gone->next;
+            free_program(table, gone);
+        } else {
+            at = &gone->next;
+        }
     if (all && table->n_kept > CUDA_KEPT_MOST)
         free_kept(table);
 }
@@ -330,6 +333,8 @@ esper_status cuda_lanes_call(cuda_lanes_table *table, const cuda_call *call, voi
 {
     if (call->blocks == 0 || call->n_lanes == 0)
         return ESPER_OK;
+    table->n_launches++;
+    table->n_lanes += call->n_lanes;
     return table->timed ? launch_timed(table, call, argument) : launch(table, call, argument);
 }
 
@@ -588,6 +593,7 @@ static esper_status launch_group(cuda_lanes_table *table, const cuda_group *grou
 /* A driver without graphs is launched call by call, and so is a group whose graph could not be made. */
 static void make_graph(cuda_lanes_table *table, cuda_group *group)
 {
+    double began = esper_clock_seconds();
     CUgraph graph = NULL;
     esper_status status;
 
@@ -600,6 +606,8 @@ static void make_graph(cuda_lanes_table *table, cuda_group *group)
     if (status != ESPER_OK || ESPER_CUDA_RAW(cuGraphInstantiate, &group->graph, graph, 0) != CUDA_SUCCESS)
         group->graph = NULL;
     (void)ESPER_CUDA_RAW(cuGraphDestroy, graph);
+    table->n_graphs += group->graph != NULL;
+    table->grouping += esper_clock_seconds() - began;
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -627,6 +635,7 @@ esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program
             break;
     }
     if (group == NULL) {
+        double began = esper_clock_seconds();
         esper_status status;
 
         group = esper_mem_alloc(sizeof(*group));
@@ -643,13 +652,17 @@ esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program
         group->next = *bucket;
         *bucket = group;
         table->n_groups++;
+        table->n_made++;
+        table->grouping += esper_clock_seconds() - began;
     }
     group->used = ++table->clock;
     if (++group->n_runs == 2) /* many are run but once */
         make_graph(table, group);
-    if (group->graph != NULL)
-        return ESPER_CUDA(cuGraphLaunch, group->graph, table->stream);
-    return launch_group(table, group);
+    if (group->graph == NULL)
+        return launch_group(table, group);
+    table->n_launches += group->n_calls;
+    table->n_lanes += group->n_lanes;
+    return ESPER_CUDA(cuGraphLaunch, group->graph, table->stream);
 }
 
 void cuda_lanes_close(cuda_lanes_table *table)
@@ -666,9 +679,9 @@ void cuda_lanes_close(cuda_lanes_table *table)
             free_group(group);
         }
         while (table->programs[b] != NULL)
-            cuda_lanes_forget(table, table->programs[b]->id);
+            cuda_lanes_forget(table, table->programs[b]->id, NULL, 0);
     }
-    cuda_lanes_sweep(table, false);
+    cuda_lanes_sweep(table, true);
     free_kept(table);
     esper_mem_free(table->kernels);
     *table = (cuda_lanes_table){0};

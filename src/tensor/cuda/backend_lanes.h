@@ -32,6 +32,8 @@ typedef struct cuda_program {
     int        n_lanes;
     cuda_lane *lanes;
     void      *memory; /* of the device, for all of them */
+    const uint64_t *done; /* of one that was forgotten: the count of pages by which nobody has it queued any more */
+    uint64_t        until;
 } cuda_program;
 
 /* What the guard wants scanned, on the device. */
@@ -84,6 +86,8 @@ typedef struct cuda_lanes_table {
     int           n_groups;
     uint64_t      clock; /* of uses of groups */
     uint64_t      hash;  /* of the kernels that are there */
+    int64_t       n_launches, n_lanes, n_made, n_graphs; /* so far: of kernels, lanes of them, groups, graphs */
+    double        grouping; /* seconds that groups and graphs took */
     bool          timed; /* ESPER_CUDA_PROFILE=1: every launch is waited for, and what each kernel takes is printed at the end */
 } cuda_lanes_table;
 
@@ -97,9 +101,9 @@ esper_status cuda_lanes_lane(cuda_lanes_table *table, const esper_launch *launch
 /* `bytes` of a cuda_scan_table; it is compared with those that are there. */
 esper_status cuda_lanes_scan(cuda_lanes_table *table, const void *scan_table, size_t bytes, int blocks,
                              const cuda_scan **scan_out);
-void         cuda_lanes_forget(cuda_lanes_table *table, uint64_t program);
-/* Nothing is under way: gives back what was forgotten; `all`: nothing is queued either, and lanes by themselves go, too, when
- * they have become many. */
+/* Nobody has it queued any more when the count of pages has come so far. */
+void         cuda_lanes_forget(cuda_lanes_table *table, uint64_t program, const uint64_t *done, uint64_t until);
+/* Gives back what was forgotten; `all`: nothing is queued at all, and lanes by themselves go, too, when they have become many. */
 void         cuda_lanes_sweep(cuda_lanes_table *table, bool all);
 
 /* Queues programs side by side on the stream. They are put into an order that does not depend on who came first. */

@@ -15,8 +15,8 @@
 
 enum {
     LARGE_MOVE = 1 << 20,              /* bytes from which on a copy is the driver's own */
-    MOST_STAGED = 64 << 20,            /* bytes that the main queue stages before it waits for what it has handed on */
-    PATIENCE_NS = 30 * 1000 * 1000,    /* how long a thread waits for others to join a round */
+    MOST_STAGED = 16 << 20,            /* bytes that the main queue stages on a page */
+    PATIENCE_NS = 30 * 1000 * 1000,    /* how long a thread that waits does so for others to join a round */
     ALL_ROLES = (1 << ESPER_GUARD_N_ROLES) - 1,
 };
 
@@ -27,6 +27,16 @@ static cuda_backend *backend_of(const cuda_queue *queue)
 
 /* ------------------------------------------------------------------------------------------------ memory of a queue */
 
+static cuda_page *page_of(cuda_queue *queue, uint64_t page)
+{
+    return &queue->pages[page % CUDA_PAGES];
+}
+
+static cuda_page *page_in_use(cuda_queue *queue)
+{
+    return page_of(queue, queue->n_written);
+}
+
 void cuda_queue_init(cuda_queue *queue, cuda_backend *self, bool direct)
 {
     *queue = (cuda_queue){.base = {.backend = &self->base}, .direct = direct};
@@ -34,28 +44,38 @@ void cuda_queue_init(cuda_queue *queue, cuda_backend *self, bool direct)
 
 void cuda_queue_fini(cuda_queue *queue)
 {
-    while (queue->stages != NULL) {
-        cuda_stage *stage = queue->stages;
+    for (int i = 0; i < CUDA_PAGES; i++) {
+        cuda_page *page = &queue->pages[i];
 
-        queue->stages = stage->next;
-        esper_device_release(backend_of(queue)->device, stage->memory);
-        esper_mem_free(stage);
+        while (page->stages != NULL) {
+            cuda_stage *stage = page->stages;
+
+            page->stages = stage->next;
+            esper_device_release(backend_of(queue)->device, stage->memory);
+            esper_mem_free(stage);
+        }
+        esper_mem_free(page->entries);
+        esper_mem_free(page->deliveries);
     }
-    esper_mem_free(queue->entries);
-    esper_mem_free(queue->deliveries);
     esper_mem_free(queue->scan_room);
 }
 
-/* Room in memory that the device reaches, until the next wait. */
+bool cuda_queue_is_idle(const cuda_queue *queue)
+{
+    return queue->n_written == queue->n_done && !queue->pages[queue->n_written % CUDA_PAGES].used;
+}
+
+/* Room in memory that the device reaches, until the page is done. */
 static esper_status take_stage(cuda_queue *queue, size_t bytes, void **room_out)
 {
     cuda_backend *self = backend_of(queue);
+    cuda_page *page = page_in_use(queue);
     size_t wanted = (bytes + 63) / 64 * 64;
     void *memory;
 
-    while (queue->stage != NULL && queue->stage->used + wanted > queue->stage->bytes && queue->stage->next != NULL)
-        queue->stage = queue->stage->next;
-    if (queue->stage == NULL || queue->stage->used + wanted > queue->stage->bytes) {
+    while (page->stage != NULL && page->stage->used + wanted > page->stage->bytes && page->stage->next != NULL)
+        page->stage = page->stage->next;
+    if (page->stage == NULL || page->stage->used + wanted > page->stage->bytes) {
         cuda_stage *stage = esper_mem_alloc(sizeof(*stage));
         esper_status status;
 
@@ -68,38 +88,41 @@ static esper_status take_stage(cuda_queue *queue, size_t bytes, void **room_out)
             return status;
         }
         stage->memory = memory;
-        if (queue->stage == NULL) {
-            queue->stages = stage;
+        if (page->stage == NULL) {
+            page->stages = stage;
         } else {
-            stage->next = queue->stage->next;
-            queue->stage->next = stage;
+            stage->next = page->stage->next;
+            page->stage->next = stage;
         }
-        queue->stage = stage;
+        page->stage = stage;
     }
-    *room_out = queue->stage->memory + queue->stage->used;
-    queue->stage->used += wanted;
+    *room_out = page->stage->memory + page->stage->used;
+    page->stage->used += wanted;
     return ESPER_OK;
 }
 
-static size_t staged(const cuda_queue *queue)
+static size_t staged(const cuda_page *page)
 {
     size_t bytes = 0;
 
-    for (const cuda_stage *stage = queue->stages; stage != NULL; stage = stage->next)
+    for (const cuda_stage *stage = page->stages; stage != NULL; stage = stage->next)
         bytes += stage->used;
     return bytes;
 }
 
-/* Everything is done: what was copied out goes where it is wanted. */
-static void deliver(cuda_queue *queue, bool good)
+/* The page is done: what was copied out goes where it is wanted, and the page can be written on again. */
+static void deliver(cuda_page *page)
 {
-    for (int i = 0; i < queue->n_deliveries && good; i++)
-        memcpy(queue->deliveries[i].to, queue->deliveries[i].from, queue->deliveries[i].bytes);
-    queue->n_deliveries = 0;
-    queue->begin = queue->end = 0;
-    for (cuda_stage *stage = queue->stages; stage != NULL; stage = stage->next)
+    for (int i = 0; i < page->n_deliveries && page->status == ESPER_OK; i++)
+        memcpy(page->deliveries[i].to, page->deliveries[i].from, page->deliveries[i].bytes);
+    page->n_deliveries = 0;
+    page->begin = page->end = 0;
+    for (cuda_stage *stage = page->stages; stage != NULL; stage = stage->next)
         stage->used = 0;
-    queue->stage = queue->stages;
+    page->stage = page->stages;
+    page->used = false;
+    page->round = 0;
+    page->status = ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ handing on */
@@ -156,12 +179,12 @@ static esper_status hand_on_heads(cuda_backend *self, cuda_queue *queues)
     bundle all = {.n = 0};
 
     for (cuda_queue *queue = queues; queue != NULL; queue = queue->next)
-        while (queue->begin < queue->end && queue->entries[queue->begin].kind == CUDA_MOVE) {
-            const cuda_move *move = &queue->entries[queue->begin].move;
+        while (queue->out->begin < queue->out->end && queue->out->entries[queue->out->begin].kind == CUDA_MOVE) {
+            const cuda_move *move = &queue->out->entries[queue->out->begin].move;
 
             if (!goes_beside(&all, queue, move))
                 break;
-            queue->begin++;
+            queue->out->begin++;
             if (move->from != NULL && move->bytes >= LARGE_MOVE) {
                 ESPER_TRY(hand_on_moves(self, &all));
                 ESPER_TRY(move_large(self, move));
@@ -186,9 +209,9 @@ static cuda_entry_kind next_kind(const cuda_queue *queues, int *op_out)
     int op = ESPER_N_KINDS;
 
     for (const cuda_queue *queue = queues; queue != NULL; queue = queue->next) {
-        const cuda_entry *entry = &queue->entries[queue->begin];
+        const cuda_entry *entry = &queue->out->entries[queue->out->begin];
 
-        if (queue->begin == queue->end)
+        if (queue->out->begin == queue->out->end)
             continue;
         if (entry->kind < kind)
             kind = entry->kind;
@@ -213,9 +236,10 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
             continue;
         }
         for (cuda_queue *queue = queues; queue != NULL; queue = queue->next) {
-            const cuda_entry *entry = &queue->entries[queue->begin];
+            cuda_page *page = queue->out;
+            const cuda_entry *entry = &page->entries[page->begin];
 
-            if (queue->begin == queue->end || entry->kind != kind || (kind == CUDA_LANE && entry->op != op))
+            if (page->begin == page->end || entry->kind != kind || (kind == CUDA_LANE && entry->op != op))
                 continue;
             if (n + entry->n > self->room_together) {
                 int room = 2 * (n + entry->n);
@@ -231,7 +255,7 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
                                       : kind == CUDA_SCAN ? (const void *)entry->scan
                                       : kind == CUDA_LANE ? (const void *)entry->lane
                                                           : (const void *)entry->program;
-            queue->begin = (int)(entry - queue->entries);
+            page->begin = (int)(entry - page->entries);
         }
         status = kind == CUDA_GATHER ? cuda_lanes_run_gathers(&self->lanes, self->together, n)
                  : kind == CUDA_SCAN ? cuda_lanes_run_scans(&self->lanes, (const cuda_scan *const *)self->together, n)
@@ -241,25 +265,22 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
     return status;
 }
 
-static esper_status in_context(cuda_backend *self, cuda_queue *queues, bool wait)
+static esper_status check_there(const cuda_backend *self)
 {
-    double began = esper_clock_seconds(), handed;
+    return self->lost ? ESPER_FAIL(ESPER_E_DEVICE,
+                                   "the CUDA device was lost before: the last checkpoint on disk is good, resume "
+                                   "from it")
+                      : ESPER_OK;
+}
+
+/* Outside of rounds. */
+static esper_status hand_on_now(cuda_backend *self, cuda_queue *queue)
+{
     esper_status status;
 
-    if (self->lost)
-        return ESPER_FAIL(ESPER_E_DEVICE, "the CUDA device was lost before");
+    ESPER_TRY(check_there(self));
     ESPER_TRY(esper_cuda_enter(self->device));
-    status = hand_on(self, queues);
-    handed = esper_clock_seconds();
-    if (status == ESPER_OK && wait)
-        status = ESPER_CUDA(cuStreamSynchronize, self->handle);
-    if (wait) {
-        self->seconds_handing += handed - began;
-        self->seconds_waiting += esper_clock_seconds() - handed;
-        self->n_rounds++;
-        for (const cuda_queue *queue = queues; queue != NULL; queue = queue->next)
-            self->n_served++;
-    }
+    status = hand_on(self, queue);
     esper_cuda_leave();
     self->lost = status == ESPER_E_DEVICE;
     return status;
@@ -269,33 +290,40 @@ static esper_status in_context(cuda_backend *self, cuda_queue *queues, bool wait
 
 static esper_status push(cuda_queue *queue, const cuda_entry *entry)
 {
-    if (queue->end == queue->room) {
-        int room = queue->room == 0 ? 256 : 2 * queue->room;
-        cuda_entry *entries = esper_mem_grow(queue->entries, (size_t)room * sizeof(*entries));
+    cuda_page *page = page_in_use(queue);
+
+    if (page->end == page->room) {
+        int room = page->room == 0 ? 256 : 2 * page->room;
+        cuda_entry *entries = esper_mem_grow(page->entries, (size_t)room * sizeof(*entries));
 
         if (entries == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "queue of %d entries", room);
-        queue->entries = entries;
-        queue->room = room;
+        page->entries = entries;
+        page->room = room;
     }
-    queue->entries[queue->end++] = *entry;
+    page->entries[page->end++] = *entry;
+    page->used = true;
     return ESPER_OK;
 }
 
 /* The main queue hands on at once. */
 static esper_status pushed(cuda_queue *queue)
 {
-    cuda_backend *self = backend_of(queue);
     esper_status status;
 
     if (!queue->direct)
         return ESPER_OK;
     assert(queue->next == NULL);
-    status = in_context(self, queue, false);
-    queue->begin = queue->end = 0;
-    if (status == ESPER_OK && staged(queue) > MOST_STAGED)
-        status = cuda_queue_wait(queue);
+    queue->out = page_in_use(queue);
+    status = hand_on_now(backend_of(queue), queue);
+    queue->out->begin = queue->out->end = 0;
     return status;
+}
+
+/* Before something is staged. */
+static esper_status turn_full_page(cuda_queue *queue)
+{
+    return queue->direct && staged(page_in_use(queue)) > MOST_STAGED ? cuda_queue_submit(queue, NULL) : ESPER_OK;
 }
 
 static esper_status push_move(cuda_queue *queue, const cuda_move *move)
@@ -308,6 +336,7 @@ esper_status cuda_queue_copy_in(cuda_queue *queue, void *to, const void *from, s
 {
     void *room;
 
+    ESPER_TRY(turn_full_page(queue));
     ESPER_TRY(take_stage(queue, bytes, &room));
     memcpy(room, from, bytes);
     return push_move(queue, &(cuda_move){.to = to, .from = room, .bytes = bytes});
@@ -316,22 +345,25 @@ esper_status cuda_queue_copy_in(cuda_queue *queue, void *to, const void *from, s
 esper_status cuda_queue_copy_out(cuda_queue *queue, void *to, const void *from, size_t bytes)
 {
     esper_status status;
+    cuda_page *page;
     void *room;
 
-    if (queue->n_deliveries == queue->room_deliveries) {
-        int more = queue->room_deliveries == 0 ? 16 : 2 * queue->room_deliveries;
-        cuda_delivery *deliveries = esper_mem_grow(queue->deliveries, (size_t)more * sizeof(*deliveries));
+    ESPER_TRY(turn_full_page(queue));
+    page = page_in_use(queue);
+    if (page->n_deliveries == page->room_deliveries) {
+        int more = page->room_deliveries == 0 ? 16 : 2 * page->room_deliveries;
+        cuda_delivery *deliveries = esper_mem_grow(page->deliveries, (size_t)more * sizeof(*deliveries));
 
         if (deliveries == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "%d copies", more);
-        queue->deliveries = deliveries;
-        queue->room_deliveries = more;
+        page->deliveries = deliveries;
+        page->room_deliveries = more;
     }
     ESPER_TRY(take_stage(queue, bytes, &room));
-    queue->deliveries[queue->n_deliveries++] = (cuda_delivery){.to = to, .from = room, .bytes = bytes};
+    page->deliveries[page->n_deliveries++] = (cuda_delivery){.to = to, .from = room, .bytes = bytes};
     status = push_move(queue, &(cuda_move){.to = room, .from = from, .bytes = bytes});
-    if (status != ESPER_OK && queue->n_deliveries > 0) /* the caller's memory may be gone before the next wait */
-        queue->n_deliveries--;
+    if (status != ESPER_OK) /* the caller's memory may be gone before the next wait */
+        page->n_deliveries--;
     return status;
 }
 
@@ -353,14 +385,14 @@ esper_status cuda_queue_fill(cuda_queue *queue, void *to, float value, size_t co
 /* Of entries that are launched together all are queued, or none: the first one says how many there are. */
 static esper_status unqueue(cuda_queue *queue, int end, esper_status status)
 {
-    queue->end = end;
+    page_in_use(queue)->end = end;
     return status;
 }
 
 esper_status cuda_queue_launch(cuda_queue *queue, const esper_launch *launch)
 {
     cuda_backend *self = backend_of(queue);
-    int end = queue->end;
+    int end = page_in_use(queue)->end;
 
     for (int i = 0; i < launch->n_lanes; i++) {
         cuda_entry entry = {.kind = CUDA_LANE, .n = i == 0 ? launch->n_lanes : 1, .op = (int)launch->kind};
@@ -388,9 +420,9 @@ esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *program
         for (int i = 0; programs[k].id == 0 && i < programs[k].n_launches; i++)
             ESPER_TRY(cuda_queue_launch(queue, &programs[k].launches[i]));
     }
-    end = queue->end;
+    end = page_in_use(queue)->end;
     for (int k = 0; k < n_programs; k++) {
-        cuda_entry entry = {.kind = CUDA_PROGRAM, .n = queue->end == end ? n_known : 1};
+        cuda_entry entry = {.kind = CUDA_PROGRAM, .n = page_in_use(queue)->end == end ? n_known : 1};
         esper_status status;
 
         if (programs[k].id == 0 || programs[k].n_launches == 0) /* one that only hands on its input has no launch */
@@ -412,6 +444,7 @@ esper_status cuda_queue_gather(cuda_queue *queue, const esper_gather *gather, co
     cuda_gather_table *table;
     void *room;
 
+    ESPER_TRY(turn_full_page(queue));
     ESPER_TRY(take_stage(queue, sizeof(*table) + bytes, &room));
     table = room;
     table->gather = *gather;
@@ -491,76 +524,273 @@ esper_status cuda_queue_scan(cuda_queue *queue, esper_guard *guard, uint32_t rol
 
 /* ------------------------------------------------------------------------------------------------ rounds */
 
-/* Serves all who wait. The lock is held on the way in and out, and not while the device works. */
+static cuda_round *round_of(cuda_backend *self, uint64_t number)
+{
+    return &self->rounds[number % CUDA_ROUNDS];
+}
+
+static esper_status record(cuda_backend *self, CUevent *event)
+{
+    if (*event == NULL)
+        ESPER_TRY(ESPER_CUDA(cuEventCreate, event, 0));
+    return ESPER_CUDA(cuEventRecord, *event, self->handle);
+}
+
+/* Hands on the pages that the queues have out, between the events of a round. Also says whether there is an event behind what has
+ * reached the device; the first failure is what it all came to. In the device's context. */
+static esper_status hand_on_round(cuda_backend *self, cuda_queue *queues, uint64_t number, bool in_use,
+                                  bool *recorded_out)
+{
+    cuda_round *round = round_of(self, number);
+    esper_status status, recorded;
+
+    if (in_use) /* by a round long ago, which nobody has asked for */
+        ESPER_TRY(ESPER_CUDA(cuEventSynchronize, round->over));
+    ESPER_TRY(record(self, &round->begun));
+    status = hand_on(self, queues);
+    recorded = record(self, &round->over);
+    *recorded_out = recorded == ESPER_OK;
+    return status != ESPER_OK ? status : recorded;
+}
+
+/* Hands on a page of every queue that has one. The lock is held on the way in and out, and not in between: threads go on writing. */
 static void serve(cuda_backend *self)
 {
-    cuda_queue *queues = self->waiting, *next;
+    cuda_queue *queues = NULL, **last = &queues;
+    uint64_t number = ++self->n_begun;
+    double began = esper_clock_seconds();
+    char why[sizeof(queues->message)] = "";
+    bool recorded = false, in_use = number > self->n_over + CUDA_ROUNDS;
     esper_status status;
-    char why[256] = "";
 
-    assert(!self->busy && queues != NULL);
+    assert(!self->busy);
+    for (int i = 0; i < self->n_queues; i++) {
+        cuda_queue *queue = self->queues[i];
+
+        if (queue->n_handed == queue->n_written)
+            continue;
+        queue->out = page_of(queue, queue->n_handed);
+        *last = queue;
+        last = &queue->next;
+        self->figures.n_pages++;
+    }
+    *last = NULL;
     self->busy = true;
-    self->waiting = NULL;
-    self->n_waiting = 0;
+    status = check_there(self);
     pthread_mutex_unlock(&self->lock);
-    status = in_context(self, queues, true);
+    if (status == ESPER_OK)
+        status = esper_cuda_enter(self->device);
+    if (status == ESPER_OK) {
+        status = hand_on_round(self, queues, number, in_use, &recorded);
+        esper_cuda_leave();
+    }
     if (status != ESPER_OK)
         snprintf(why, sizeof(why), "%s", esper_last_error());
     pthread_mutex_lock(&self->lock);
     self->busy = false;
-    for (cuda_queue *queue = queues; queue != NULL; queue = next) {
-        next = queue->next; /* whoever is served may go on at once */
-        queue->next = NULL;
-        deliver(queue, status == ESPER_OK);
-        queue->status = status;
-        memcpy(queue->message, why, sizeof(why));
-        queue->served = true;
+    self->lost = self->lost || status == ESPER_E_DEVICE;
+    round_of(self, number)->timed = recorded;
+    self->figures.n_rounds++;
+    self->figures.handing += esper_clock_seconds() - began;
+    for (cuda_queue *queue = queues; queue != NULL; queue = queue->next) {
+        queue->out->round = recorded ? number : 0;
+        queue->out->status = status;
+        if (status != ESPER_OK)
+            memcpy(queue->message, why, sizeof(why));
+        if (++queue->n_handed == queue->n_written)
+            self->n_ready--;
     }
-    cuda_lanes_sweep(&self->lanes, false);
     pthread_cond_broadcast(&self->turn);
 }
 
-static esper_status wait_for_round(cuda_backend *self, cuda_queue *queue)
+/* How long the device was at rounds, and at nothing between them. */
+static void take_times(cuda_backend *self, uint64_t last)
+{
+    for (uint64_t number = self->n_over + 1; number <= last; number++) {
+        const cuda_round *round = round_of(self, number), *before = round_of(self, number - 1);
+        float busy, idle;
+
+        if (esper_cuda_driver_now.cuEventElapsedTime == NULL || !round->timed || !before->timed ||
+            ESPER_CUDA_RAW(cuEventElapsedTime, &busy, round->begun, round->over) != CUDA_SUCCESS ||
+            ESPER_CUDA_RAW(cuEventElapsedTime, &idle, before->over, round->begun) != CUDA_SUCCESS)
+            continue;
+        self->figures.busy += 1e-3 * (double)busy;
+        self->figures.idle += 1e-3 * (double)idle;
+    }
+}
+
+/* A failure that the device tells of is one of all that has not been found done before. */
+static void fail_rounds(cuda_backend *self, uint64_t number, esper_status status)
+{
+    for (int i = -1; i < self->n_queues; i++) {
+        cuda_queue *queue = i < 0 ? &self->main : self->queues[i];
+
+        for (uint64_t n = queue->n_done; n < queue->n_handed; n++)
+            if (page_of(queue, n)->round > self->n_over && page_of(queue, n)->round <= number &&
+                page_of(queue, n)->status == ESPER_OK) {
+                page_of(queue, n)->status = status;
+                snprintf(queue->message, sizeof(queue->message), "%s", esper_last_error());
+            }
+    }
+}
+
+/* Waits for the device until a round is over, in all others' stead. The lock is held on the way in and out. */
+static void watch(cuda_backend *self, uint64_t number)
+{
+    double began = esper_clock_seconds();
+    esper_status status;
+
+    assert(!self->watched);
+    self->watched = true;
+    pthread_mutex_unlock(&self->lock);
+    status = esper_cuda_enter(self->device);
+    if (status == ESPER_OK) {
+        status = ESPER_CUDA(cuEventSynchronize, round_of(self, number)->over);
+        if (status == ESPER_OK)
+            take_times(self, number);
+        esper_cuda_leave();
+    }
+    pthread_mutex_lock(&self->lock);
+    self->watched = false;
+    self->lost = self->lost || status == ESPER_E_DEVICE;
+    if (status != ESPER_OK)
+        fail_rounds(self, number, status);
+    self->n_over = number;
+    self->figures.waiting += esper_clock_seconds() - began;
+    pthread_cond_broadcast(&self->turn);
+}
+
+/* Until the pages before `page` have been handed on: at once when all are ready, and when others let us wait too long, without them. */
+static void wait_until_handed(cuda_backend *self, cuda_queue *queue, uint64_t page)
 {
     struct timespec until;
 
-    pthread_mutex_lock(&self->lock);
-    queue->served = false;
-    queue->next = self->waiting;
-    self->waiting = queue;
-    self->n_waiting++;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += PATIENCE_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    while (!queue->served) {
+    while (queue->n_handed < page) {
         bool late = false;
 
-        if (!self->busy && self->n_waiting == self->n_live) {
+        if (!self->busy && self->n_ready >= self->n_live) {
             serve(self);
             continue;
         }
         late = pthread_cond_timedwait(&self->turn, &self->lock, &until) == ETIMEDOUT;
-        if (late && !queue->served && !self->busy)
+        if (late && queue->n_handed < page && !self->busy)
             serve(self);
-        else if (late && !queue->served)
+        else if (late && queue->n_handed < page)
             pthread_cond_wait(&self->turn, &self->lock);
     }
+}
+
+/* Until the pages before `page` are done and delivered. The lock is held on the way in and out. */
+static void wait_until_done(cuda_backend *self, cuda_queue *queue, uint64_t page)
+{
+    uint64_t done = queue->n_done;
+
+    if (page <= done)
+        return;
+    wait_until_handed(self, queue, page);
+    for (uint64_t n = done; n < page; n++)
+        while (self->n_over < page_of(queue, n)->round)
+            if (self->watched)
+                pthread_cond_wait(&self->turn, &self->lock);
+            else
+                watch(self, page_of(queue, n)->round);
+    queue->n_done = page;
     pthread_mutex_unlock(&self->lock);
-    return queue->status == ESPER_OK ? ESPER_OK : ESPER_FAIL(queue->status, "%s", queue->message);
+    for (uint64_t n = done; n < page; n++) {
+        if (queue->status == ESPER_OK)
+            queue->status = page_of(queue, n)->status;
+        deliver(page_of(queue, n));
+    }
+    pthread_mutex_lock(&self->lock);
+    cuda_lanes_sweep(&self->lanes, false);
+}
+
+/* What the main queue has handed on since the last time is a round of its own. */
+static void close_main_page(cuda_backend *self, cuda_queue *queue)
+{
+    uint64_t number = ++self->n_begun;
+    cuda_page *page = page_in_use(queue);
+    cuda_round *round = round_of(self, number);
+
+    page->status = check_there(self);
+    if (page->status == ESPER_OK)
+        page->status = esper_cuda_enter(self->device);
+    if (page->status == ESPER_OK) {
+        page->status = record(self, &round->over);
+        self->lost = page->status == ESPER_E_DEVICE;
+        esper_cuda_leave();
+    }
+    page->round = page->status == ESPER_OK ? number : 0;
+    round->timed = false;
+    if (page->status != ESPER_OK)
+        snprintf(queue->message, sizeof(queue->message), "%s", esper_last_error());
+    queue->n_handed++;
+}
+
+static void submit(cuda_backend *self, cuda_queue *queue)
+{
+    if (!page_in_use(queue)->used)
+        return;
+    if (queue->direct)
+        close_main_page(self, queue);
+    else
+        self->figures.writing += esper_clock_seconds() - queue->written_from;
+    if (!queue->direct && queue->n_handed == queue->n_written)
+        self->n_ready++;
+    queue->n_written++;
+    if (!queue->direct && !self->busy && self->n_ready >= self->n_live)
+        serve(self);
+    if (queue->n_written - queue->n_done == CUDA_PAGES) /* the next one is still in use */
+        wait_until_done(self, queue, queue->n_written - CUDA_PAGES + 1);
+}
+
+/* A failure is told once. */
+static esper_status outcome(cuda_queue *queue)
+{
+    esper_status status = queue->status;
+
+    queue->written_from = esper_clock_seconds();
+    queue->status = ESPER_OK;
+    return status == ESPER_OK ? ESPER_OK : ESPER_FAIL(status, "%s", queue->message);
+}
+
+esper_status cuda_queue_submit(cuda_queue *queue, uint64_t *ticket_out)
+{
+    cuda_backend *self = backend_of(queue);
+
+    pthread_mutex_lock(&self->lock);
+    submit(self, queue);
+    pthread_mutex_unlock(&self->lock);
+    ESPER_TRY(outcome(queue));
+    if (ticket_out != NULL)
+        *ticket_out = queue->n_written;
+    return ESPER_OK;
+}
+
+esper_status cuda_queue_wait_for(cuda_queue *queue, uint64_t ticket)
+{
+    cuda_backend *self = backend_of(queue);
+
+    assert(ticket <= queue->n_written);
+    pthread_mutex_lock(&self->lock);
+    wait_until_done(self, queue, ticket);
+    pthread_mutex_unlock(&self->lock);
+    return outcome(queue);
 }
 
 esper_status cuda_queue_wait(cuda_queue *queue)
 {
     cuda_backend *self = backend_of(queue);
-    esper_status status;
 
-    if (!queue->direct)
-        return wait_for_round(self, queue);
-    status = in_context(self, queue, true);
-    deliver(queue, status == ESPER_OK);
     pthread_mutex_lock(&self->lock);
-    cuda_lanes_sweep(&self->lanes, self->n_live == 0);
+    submit(self, queue);
+    wait_until_done(self, queue, queue->n_written);
+    if (queue->direct)
+        cuda_lanes_sweep(&self->lanes, self->n_live == 0);
     pthread_mutex_unlock(&self->lock);
-    return status;
+    return outcome(queue);
 }

@@ -1,15 +1,19 @@
-/* Internal. Work on its way to the device: queues, and rounds in which queues that wait are merged.
+/* Internal. Work on its way to the device: queues, and rounds in which queues are merged.
  *
  * All work of a backend is done by one stream of the device. The main queue hands on what it is given at once. Items of
- * esper_backend_each have a queue and a thread each: what they queue is written down, and when a thread waits, all who wait
- * are served together, in a *round*:
+ * esper_backend_each have a queue and a thread each: what they queue is written down on a *page*. When a thread submits its page it
+ * takes a fresh one and goes on writing; when all threads have submitted one, these pages are handed on together, in a *round*:
  *
- *     thread 1   copy  program  step  copy  program  step  wait ─┐
- *     thread 2   copy  program  step  copy  program  step  wait ─┼─► copies | programs as lanes | steps as lanes | ... ─► device
- *     thread 3   copy  program        copy  program        wait ─┘
+ *     thread 1   page k+1: copy  program  step  copy  program  step ─┐
+ *     thread 2   page k+1: copy  program  step  copy  program  step ─┼─► copies | programs as lanes | steps as lanes | ... ─► device
+ *     thread 3   page k+1: copy  program        copy  program       ─┘                                  (which is at round k)
+ *
+ * An event stands behind each round. Whoever wants to know what a page has brought, or needs it to write on again, waits for the event
+ * of its round: one thread asks the device, the others wait for that one. So the device has the next round before it is done with this
+ * one, as long as threads submit before they wait.
  *
  * In every queue the order stays as it is; entries of several queues that are of one kind are launched together, a lane for each.
- * Kernels give a lane the same bits whoever runs beside it, so who happens to wait together changes nothing but the speed. */
+ * Kernels give a lane the same bits whoever runs beside it, so who happens to come together changes nothing but the speed. */
 #ifndef ESPER_TENSOR_CUDA_BACKEND_QUEUE_H
 #define ESPER_TENSOR_CUDA_BACKEND_QUEUE_H
 
@@ -20,7 +24,7 @@
 #include "tensor/cuda/backend_lanes.h"
 #include "tensor/cuda/moves.h"
 
-enum { CUDA_STAGE_BYTES = 1 << 20 };
+enum { CUDA_STAGE_BYTES = 1 << 17, CUDA_PAGES = 4, CUDA_ROUNDS = 64 };
 
 /* Memory of the host that the device reads and writes: what is copied in and out passes through it. */
 typedef struct cuda_stage {
@@ -57,21 +61,36 @@ typedef struct cuda_delivery {
     size_t      bytes;
 } cuda_delivery;
 
-typedef struct cuda_queue {
-    esper_backend_stream base;
+typedef struct cuda_page {
     cuda_entry    *entries;
-    int            begin, end, room; /* entries begin .. end-1 are to be done */
+    int            begin, end, room; /* entries begin .. end-1 are to be handed on */
     cuda_delivery *deliveries;
     int            n_deliveries, room_deliveries;
     cuda_stage    *stage, *stages; /* the one in use, and all */
+    bool           used;           /* something was queued */
+    uint64_t       round;          /* it was handed on in; 0: nothing of it has reached the device */
+    esper_status   status;         /* what that came to */
+} cuda_page;
+
+/* Pages are numbered from 0, page n lies at n % CUDA_PAGES: n_done <= n_handed <= n_written < n_done + CUDA_PAGES. */
+typedef struct cuda_queue {
+    esper_backend_stream base;
+    cuda_page      pages[CUDA_PAGES];
+    uint64_t       n_written, n_handed, n_done; /* pages that were submitted, handed on, and done and delivered */
+    cuda_page     *out;            /* that is being handed on */
     void          *scan_room;      /* in which a scan's table is put together */
     size_t         scan_bytes;
     bool           direct;         /* what is queued is handed on at once */
-    bool           served;         /* the round that it waited for is over ... */
-    esper_status   status;         /* ... and came to this */
-    char           message[256];
-    struct cuda_queue *next; /* of those that wait */
+    double         written_from;   /* when writing went on */
+    esper_status   status;         /* the first failure that nobody has been told of ... */
+    char           message[256];   /* ... and what it was */
+    struct cuda_queue *next; /* of a round */
 } cuda_queue;
+
+typedef struct cuda_round {
+    CUevent begun, over; /* NULL: not yet */
+    bool    timed;       /* both were recorded */
+} cuda_round;
 
 typedef struct cuda_backend {
     esper_backend    base;
@@ -85,13 +104,14 @@ typedef struct cuda_backend {
     int              n_queues;
     const void     **together; /* (room_together) entries that are handed on together */
     int              room_together;
-    pthread_mutex_t  lock;    /* of all below, and of `lanes` */
-    pthread_cond_t   turn;    /* a round is over */
-    cuda_queue      *waiting; /* queues whose threads wait for a round */
-    int              n_live, n_waiting;
-    bool             busy;    /* a round is under way */
-    double           seconds_handing, seconds_waiting; /* in rounds: before the device has all, and until it is done */
-    int64_t          n_rounds, n_served;
+    pthread_mutex_t  lock;    /* of all below, and of `lanes` but for what only rounds touch */
+    pthread_cond_t   turn;    /* a round was handed on, or is over */
+    int              n_live, n_ready; /* threads that write; queues with a page to hand on */
+    bool             busy;    /* a round is being handed on */
+    bool             watched; /* a thread waits for the device */
+    cuda_round       rounds[CUDA_ROUNDS]; /* round n at n % CUDA_ROUNDS */
+    uint64_t         n_begun, n_over;     /* rounds */
+    esper_backend_figures figures;
     bool             lost;    /* the device is: nothing is queued any more */
 } cuda_backend;
 
@@ -106,7 +126,12 @@ esper_status cuda_queue_copy(cuda_queue *queue, void *to, const void *from, size
 esper_status cuda_queue_fill(cuda_queue *queue, void *to, float value, size_t count);
 esper_status cuda_queue_scan(cuda_queue *queue, esper_guard *guard, uint32_t roles, uint32_t *flag);
 esper_status cuda_queue_gather(cuda_queue *queue, const esper_gather *gather, const esper_pick *picks);
-/* All that was queued is done when it returns. */
+/* What was written so far is handed on when all others have come as far. */
+esper_status cuda_queue_submit(cuda_queue *queue, uint64_t *ticket_out);
+/* All that was written before that is done when it returns. */
+esper_status cuda_queue_wait_for(cuda_queue *queue, uint64_t ticket);
+/* All that was queued is. */
 esper_status cuda_queue_wait(cuda_queue *queue);
+bool         cuda_queue_is_idle(const cuda_queue *queue);
 
 #endif
