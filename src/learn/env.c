@@ -103,6 +103,8 @@ void esper_env_close(esper_env *env)
 void esper_env_move(esper_env *env, esper_backend_stream *stream)
 {
     env->network->stream = stream;
+    if (env->twin != NULL)
+        esper_twin_move(env->twin, stream);
 }
 
 /* ------------------------------------------------------------------------------------------------ to the next decision */

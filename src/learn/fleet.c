@@ -99,13 +99,15 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
     return ESPER_OK;
 }
 
-/* The episode is over; its times are kept. */
-static void close_member(fleet_member *member)
+/* The episode is over; its times are kept. It is closed on the stream of whoever does that: the one it was played on may be another
+ * thread's by now. */
+static void close_member(fleet_member *member, esper_backend_stream *stream)
 {
     esper_env_look look;
 
     if (member->env == NULL)
         return;
+    esper_env_move(member->env, stream);
     look = esper_env_look_at(member->env);
     member->seconds_train += look.seconds_train;
     member->seconds_valid += look.seconds_valid;
@@ -119,7 +121,7 @@ void esper_fleet_close(esper_fleet *fleet)
     if (fleet == NULL)
         return;
     for (int i = 0; fleet->members != NULL && i < fleet->n_envs; i++)
-        close_member(&fleet->members[i]);
+        close_member(&fleet->members[i], NULL);
     pthread_cond_destroy(&fleet->answered);
     pthread_mutex_destroy(&fleet->ask_lock);
     pthread_mutex_destroy(&fleet->mind_lock);
@@ -137,7 +139,7 @@ static esper_status open_env(esper_fleet *fleet, int index, esper_backend_stream
     double began = esper_clock_seconds();
     esper_status status;
 
-    close_member(member);
+    close_member(member, stream);
     member->begun = false;
     member->n_steps = 0;
     member->seconds = 0.0;
@@ -324,6 +326,17 @@ static int take_member(esper_fleet *fleet)
     return best;
 }
 
+/* Where each has a thread it keeps it, so that what is queued for an environment stays in one order. */
+static int take_own(esper_fleet *fleet, int index)
+{
+    fleet_member *member = &fleet->members[index];
+
+    pthread_mutex_lock(&fleet->lock);
+    member->taken = !fleet->ended && member->n_left > 0;
+    pthread_mutex_unlock(&fleet->lock);
+    return member->taken ? index : -1;
+}
+
 static void put_back(esper_fleet *fleet, int index, esper_status status)
 {
     const esper_fleet_follower *follower = fleet->follower;
@@ -352,9 +365,8 @@ static void play_members(void *context, int item, esper_backend_stream *stream)
     esper_fleet *fleet = context;
     int index;
 
-    (void)item;
     count_thread(fleet, 1);
-    while ((index = take_member(fleet)) >= 0) {
+    while ((index = fleet->gathers ? take_own(fleet, item) : take_member(fleet)) >= 0) {
         double began = esper_clock_seconds();
         esper_status status = fleet->step(fleet, index, stream);
 

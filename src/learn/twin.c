@@ -33,6 +33,12 @@ void esper_twin_close(esper_twin *twin)
     esper_mem_free(twin);
 }
 
+void esper_twin_move(esper_twin *twin, esper_backend_stream *stream)
+{
+    if (twin->fork != NULL)
+        twin->fork->stream = stream;
+}
+
 esper_status esper_twin_part(esper_twin *twin)
 {
     assert(twin->fork == NULL);
@@ -88,7 +94,6 @@ esper_status esper_twin_accuracy(esper_twin *twin, uint32_t epoch, double own, d
         twin->accuracy[epoch - 1] = own;
         twin->n_known = epoch;
     } else {
-        twin->fork->stream = twin->of->stream;
         for (; twin->n_known < epoch; twin->n_known++)
             ESPER_TRY(train(twin->fork, &twin->accuracy[twin->n_known]));
     }

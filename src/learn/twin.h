@@ -15,6 +15,9 @@ typedef struct esper_twin esper_twin;
 esper_status esper_twin_open(esper_network *of, esper_twin **twin_out);
 void         esper_twin_close(esper_twin *twin);
 
+/* From now on it computes on this stream, as its network does. */
+void         esper_twin_move(esper_twin *twin, esper_backend_stream *stream);
+
 /* A seed is about to germinate for the first time. */
 esper_status esper_twin_part(esper_twin *twin);
 bool         esper_twin_has_parted(const esper_twin *twin);

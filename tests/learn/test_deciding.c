@@ -91,9 +91,12 @@ static void in_any_company(void **state)
     (void)state;
     school_open(c, SMALL, N_ENVS, 2);
     behind = esper_backend_width(c->stage.engine->backend, c->stage.engine->pool) > 2;
-    check_good(esper_fleet_begin(c->stage.fleet, 7));
-    esper_learner_begin(c->learner, 7);
-    check_good(esper_fleet_play(c->stage.fleet, N_DECISIONS, true, &mind, NULL));
+    for (int round = 0; round < 2; round++) { /* the second closes what the threads of the first have played */
+        counted.n_asked = 0;
+        check_good(esper_fleet_begin(c->stage.fleet, 7));
+        esper_learner_begin(c->learner, 7);
+        check_good(esper_fleet_play(c->stage.fleet, N_DECISIONS, true, &mind, NULL));
+    }
     for (int i = 0; i < N_ENVS; i++)
         together[i] = outcome_of(&c->stage, i);
     assert_int_equal(counted.n_asked, N_ENVS * N_DECISIONS);
@@ -101,7 +104,7 @@ static void in_any_company(void **state)
         assert_int_equal(counted.n_most, N_ENVS);
     school_close(c);
     school_open(c, SMALL, 1, 1);
-    for (int i = 0; i < (behind ? 2 : effort(N_ENVS, 2)); i++) {
+    for (int i = 0; i < (behind ? 1 : effort(N_ENVS, 2)); i++) {
         check_good(esper_fleet_begin(c->stage.fleet, 7 + (uint64_t)i));
         school_play_begun(c, 7 + (uint64_t)i);
         now = outcome_of(&c->stage, 0);
