@@ -282,29 +282,33 @@ static inline float host_tf32(unsigned bits)
     return __uint_as_float(bits & 0xffffe000u);
 }
 
+/* What a lane shows of two products in turn: whoever has come to the second has read what was shown of the one before the first. */
 struct host_fragments {
-    const unsigned *a, *b;
+    unsigned a[4], b[2];
 };
 
-static host_fragments host_shown[HOST_CUDA_MAX_THREADS];
+static host_fragments host_shown[2][HOST_CUDA_MAX_THREADS];
+static unsigned char  host_products[HOST_CUDA_MAX_THREADS]; /* of a lane, but for multiples of 2 */
 
 /* n_k: 8 or 4. */
 static inline void host_mma(float *c, const unsigned *a, const unsigned *b, int n_k, int line)
 {
+    unsigned linear = host_cuda_now.linear, turn = host_products[linear] ^= 1;
     int lane = host_lane(), row = lane / 4, column = lane % 4;
-    const host_fragments *warp = host_shown + host_cuda_now.linear - (unsigned)lane;
+    const host_fragments *warp = host_shown[turn] + linear - (unsigned)lane;
 
-    host_shown[host_cuda_now.linear] = {a, b};
+    memcpy(host_shown[turn][linear].a, a, (size_t)n_k / 2 * sizeof(unsigned));
+    memcpy(host_shown[turn][linear].b, b, (size_t)n_k / 4 * sizeof(unsigned));
     host_cuda_exchange(HOST_CUDA_SYNC, 0xffffffffu, 0, 0, line);
     for (int i = 0; i < 4; i++) {
         int m = row + i / 2 * 8, n = 2 * column + i % 2;
         float sum = c[i];
 
-        for (int k = 0; k < n_k; k++)
-            sum = fmaf(host_tf32(warp[m % 8 * 4 + k % 4].a[m / 8 + k / 4 * 2]), host_tf32(warp[n * 4 + k % 4].b[k / 4]), sum);
+        for (int k = 0; k < n_k; k++) /* a product has 22 bits */
+            sum = (float)((double)sum + (double)host_tf32(warp[m % 8 * 4 + k % 4].a[m / 8 + k / 4 * 2]) *
+                                            (double)host_tf32(warp[n * 4 + k % 4].b[k / 4]));
         c[i] = sum;
     }
-    host_cuda_exchange(HOST_CUDA_SYNC, 0xffffffffu, 0, 0, line + 1); /* nobody's fragments are gone before all have read them */
 }
 
 static inline void mma_16x8x8(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])

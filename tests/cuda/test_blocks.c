@@ -1,4 +1,4 @@
-/* ctest: cost=12 cuda=only */
+/* ctest: timeout=300 cost=14 cuda=only */
 /* Image networks on blocks of 32 samples, drawn at random: kernels of 1 to 7 with any padding, groups, depthwise, odd images,
  * batches that no block divides, norms of both kinds with and without what follows them. The kernels of tensor/cuda/, run on the
  * host, give the loss, gradients and running statistics that the reference gives; the same bits in whatever order blocks and
@@ -309,7 +309,7 @@ static void check_net(uint32_t number, mode how)
 static void test_training(void **state)
 {
     const char *wanted = getenv("ESPER_NETS");
-    int n = wanted != NULL ? atoi(wanted) : effort(32, 8);
+    int n = wanted != NULL ? atoi(wanted) : effort(24, 6);
 
     (void)state;
     for (int i = 0; i < n; i++)
@@ -320,7 +320,7 @@ static void test_training(void **state)
 static void test_fixed_statistics(void **state)
 {
     (void)state;
-    for (int i = 0; i < effort(12, 4); i++)
+    for (int i = 0; i < effort(8, 3); i++)
         check_net(1000 + (uint32_t)i, FIXED_STATISTICS);
 }
 
@@ -328,7 +328,7 @@ static void test_fixed_statistics(void **state)
 static void test_ranks(void **state)
 {
     (void)state;
-    for (int i = 0; i < effort(12, 4); i++)
+    for (int i = 0; i < effort(8, 3); i++)
         check_net(2000 + (uint32_t)i, RANKS);
 }
 

@@ -9,6 +9,11 @@
 
 #include "tensor/cuda/kernels.h"
 
+/* 0: convolutions never use tensor cores. (dev/gpu/conv_lab.cu compares the two.) */
+#ifndef ESPER_BLOCK_CONV_TENSOR
+#define ESPER_BLOCK_CONV_TENSOR 1
+#endif
+
 #ifdef __CUDACC__
 #define BLOCK_FUNCTION static __host__ __device__ __forceinline__
 #else
@@ -25,6 +30,8 @@ enum {
     BLOCK_QUADS = 8,     /* a thread that has no need to know its neighbours works on four samples: so many are a block */
     BLOCK_ITEMS = 512,   /* quads of samples at a pixel, or at a window, that a block of threads works on at once */
     BLOCK_WEIGHTS = 9216, /* floats of shared memory for weights: they come a few channels at a time */
+    BLOCK_WEIGHTS_TENSOR = 11520, /* where tensor cores are used: 32 channels to 32 */
+    BLOCK_OUT_TENSOR = 8, /* output channels of a warp there */
     BLOCK_ROW_PIXELS = 64, /* a part of the weights' gradient is a sum over at least so many pixels */
     BLOCK_PARTS_FLOATS = 1 << 14, /* where these parts of one block of samples take more, there are fewer of them */
     BLOCK_GROUP_THREADS = 256,
@@ -90,19 +97,35 @@ BLOCK_FUNCTION int block_side(const block_conv *v)
     return v->kernel | 1;
 }
 
+/* Whether y, or the gradient of x, is made on tensor cores: products of 8 output by 8 input channels, or by 4 where there are no
+ * more, with 3 x 3 taps. With much fewer channels most of the products would be of zeros. */
+BLOCK_FUNCTION bool block_is_tensor(const block_conv *v)
+{
+    return ESPER_BLOCK_CONV_TENSOR && block_side(v) == 3 && v->in_c >= 3 && v->out_c >= 5;
+}
+
+/* Input channels that such a product has. */
+BLOCK_FUNCTION int block_depth(const block_conv *v)
+{
+    return v->in_c <= 4 ? 4 : 8;
+}
+
 /* Output channels of a warp. Eight with more than one tap would take so many registers that too few warps are there to hide how
  * long pixels take to come. */
 BLOCK_FUNCTION int block_channels(const block_conv *v)
 {
+    if (block_is_tensor(v))
+        return BLOCK_OUT_TENSOR;
     return v->out_c == 1 ? 1 : v->out_c <= 4 || v->kernel > 1 ? 4 : 8;
 }
 
-/* Which block of threads does what: its warps are so many tiles of channels by so many tiles of pixels. */
+/* Which block of threads does what: its warps are so many tiles of channels by so many tiles of pixels. On tensor cores a warp
+ * has half of the samples of a tile. */
 typedef struct block_cut {
     int channel_warps, pixel_warps;
     int channel_tiles, channel_blocks; /* of one group */
-    int tiles_x, tiles, pixel_blocks;
-    int turns;  /* tiles of pixels that a warp makes, one after the other */
+    int tiles_x, tiles, shares, pixel_blocks; /* shares: of tiles, those of one warp */
+    int turns;  /* shares that a warp makes, one after the other */
     int stride; /* floats of shared memory from a tap to the next: in whatever order weights are put there, eight channels of
                    four taps lie in 32 banks */
     int chunk;  /* input channels whose weights are there at once */
@@ -120,12 +143,15 @@ BLOCK_FUNCTION block_cut block_cut_of(const block_conv *v)
     cut.channel_blocks = block_divide(cut.channel_tiles, cut.channel_warps);
     cut.tiles_x = block_divide(v->out_w, BLOCK_TILE);
     cut.tiles = cut.tiles_x * block_divide(v->out_h, BLOCK_TILE);
+    cut.shares = block_is_tensor(v) ? 2 * cut.tiles : cut.tiles;
     cut.turns = cut.tiles < 64 ? 1 : 2;
-    cut.pixel_blocks = block_divide(cut.tiles, cut.pixel_warps * cut.turns);
+    cut.pixel_blocks = block_divide(cut.shares, cut.pixel_warps * cut.turns);
     width = cut.channel_warps * channels;
     cut.stride = width > 8 ? width + 8 : 8;
-    cut.chunk = BLOCK_WEIGHTS / (taps * cut.stride);
+    cut.chunk = (block_is_tensor(v) ? BLOCK_WEIGHTS_TENSOR : BLOCK_WEIGHTS) / (taps * cut.stride);
     cut.chunk = cut.chunk < v->in_c ? cut.chunk : v->in_c;
+    if (block_is_tensor(v))
+        cut.chunk = block_divide(cut.chunk, block_depth(v)) * block_depth(v);
     cut.blocks = v->groups * cut.channel_blocks * cut.pixel_blocks;
     return cut;
 }
@@ -239,7 +265,7 @@ BLOCK_FUNCTION int block_norm_parts(const esper_lane *lane, bool back)
     if (!back && block_has_conv(lane)) {
         block_conv v = block_conv_of(lane, false);
 
-        return block_cut_of(&v).tiles;
+        return block_cut_of(&v).shares;
     }
     return block_divide(block_norm_cells(&n, n.pool && back) * BLOCK_QUADS, BLOCK_ITEMS);
 }

@@ -15,11 +15,11 @@ static void push_conv(block_list *list, const esper_lane *lane, bool back)
 {
     static const char *const names[2][4][3] = {
         {{"esper_block_conv_1_1", "esper_block_conv_1_4", "esper_block_conv_1_8"},
-         {"esper_block_conv_3_1", "esper_block_conv_3_4", NULL},
+         {"esper_block_conv_3_1", "esper_block_conv_3_4", "esper_block_conv_3_8"},
          {"esper_block_conv_5_1", "esper_block_conv_5_4", NULL},
          {"esper_block_conv_7_1", "esper_block_conv_7_4", NULL}},
         {{"esper_block_conv_back_1_1", "esper_block_conv_back_1_4", "esper_block_conv_back_1_8"},
-         {"esper_block_conv_back_3_1", "esper_block_conv_back_3_4", NULL},
+         {"esper_block_conv_back_3_1", "esper_block_conv_back_3_4", "esper_block_conv_back_3_8"},
          {"esper_block_conv_back_5_1", "esper_block_conv_back_5_4", NULL},
          {"esper_block_conv_back_7_1", "esper_block_conv_back_7_4", NULL}}};
     block_conv v = block_conv_of(lane, back);
@@ -27,6 +27,10 @@ static void push_conv(block_list *list, const esper_lane *lane, bool back)
     int side = block_side(&v), channels = block_channels(&v);
     const char *name = names[back][side / 2][channels / 4];
 
+    if (block_is_tensor(&v) && block_depth(&v) == 4)
+        name = back ? "esper_block_conv_back_3_8_few" : "esper_block_conv_3_8_few";
+    else if (block_is_tensor(&v) && v.out_h <= 2 && v.out_w <= 2)
+        name = back ? "esper_block_conv_back_3_8_small" : "esper_block_conv_3_8_small";
     assert(v.kernel <= BLOCK_KERNEL && name != NULL && cut.chunk > 0);
     block_push(list, name, BLOCK_THREADS, block_most(lane) * cut.blocks,
                cut.chunk * side * side * cut.stride * (int)sizeof(float));

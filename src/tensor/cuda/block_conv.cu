@@ -4,13 +4,19 @@
  * these see, all at once, and goes through the taps: a weight, which the whole warp reads from shared memory at one address,
  * serves 16 pixels. With 4 channels and 3 x 3 taps that is 576 multiply-adds for 36 loads of pixels and 9 of weights.
  *
+ * With 3 x 3 taps and enough channels, tensor cores do this: a warp has half of the block's samples, and its products are of
+ * 16 samples of a pixel by 8 input channels with 8 input by 8 output channels of a tap's weights. What lies side by side in memory
+ * are samples, so a thread's part of the pixel comes in two loads of 8 bytes; it serves all taps that see the pixel.
+ *
  * Where a norm follows, the tile's sums and squares of deviations are taken while it is in registers. */
 #include "tensor/cuda/block_pixels.cuh"
+#include "tensor/cuda/mma.cuh"
 
 /* ------------------------------------------------------------------------------------------------ weights */
 
 /* The weights of `width` output channels, from `first_out` on, and of n_in input channels from `first_in` on, go to shared memory:
- * [input channel][tap][output channel]. A warp takes eight output channels by four taps at a time. */
+ * [input channel][tap][output channel]. What is beyond the last channel is 0. A warp takes eight output channels by four taps at
+ * a time. */
 template <int K, bool BACK>
 FUNCTION void stage_weights(const block_conv &v, const block_cut &cut, const float *w, int width, int first_out,
                             int first_in, int n_in, float *to)
@@ -30,7 +36,7 @@ FUNCTION void stage_weights(const block_conv &v, const block_cut &cut, const flo
 
         for (int out = o; out < width; out += 8)
             to[(in * K * K + place) * cut.stride + out] =
-                first_out + out < v.out_c
+                first_out + out < v.out_c && first_in + in < v.in_c
                     ? w[(size_t)(first_out + out) * out_step + (size_t)(first_in + in) * in_step + tap]
                     : 0.0f;
     }
@@ -89,10 +95,18 @@ FUNCTION void put_moments(float (&sum)[N][BLOCK_TILE][BLOCK_TILE], int n_rows, i
         parts[value] = both[0];
 }
 
+/* Where the sums of a share's channels go. */
+FUNCTION double *parts_at(const esper_lane *lane, int block, int share, int n_shares, int channel)
+{
+    double *parts = (double *)((char *)lane->scratch + block_scratch_of(lane, false, lane->max_samples).sums);
+
+    return parts + ((size_t)(block * n_shares + share) * block_y(lane)->dim[0] + channel) * 2;
+}
+
 /* Where a tile's results go: to y, and its moments to the norm's sums; or to the gradient of x. */
-template <int N, bool BACK>
-FUNCTION void put_tile(const esper_lane *lane, const block_conv &v, int block, int channel, int n_channels, int tile,
-                       int n_tiles, int oy, int ox, float (&sum)[N][BLOCK_TILE][BLOCK_TILE])
+template <int N, int SHARES, bool BACK>
+FUNCTION void put_tile(const esper_lane *lane, const block_conv &v, int block, int channel, int n_channels, int share,
+                       int n_shares, int oy, int ox, float (&sum)[N][BLOCK_TILE][BLOCK_TILE])
 {
     int sample = threadIdx.x % 32, n_rows = min(BLOCK_TILE, v.out_h - oy), n_columns = min(BLOCK_TILE, v.out_w - ox);
     int plane = v.out_h * v.out_w * ESPER_CUDA_BLOCK;
@@ -118,38 +132,66 @@ FUNCTION void put_tile(const esper_lane *lane, const block_conv &v, int block, i
         to += plane;
     }
     if (!BACK && block_has_norm(lane) && lane_trains(lane)) {
-        block_scratch s = block_scratch_of(lane, false, lane->max_samples);
-        double *parts = (double *)((char *)lane->scratch + s.sums);
-
         put_moments<N>(sum, n_rows, n_columns, sample < samples_in(lane, block), n_channels,
-                       parts + ((size_t)(block * n_tiles + tile) * block_y(lane)->dim[0] + channel) * 2);
+                       parts_at(lane, block, share, n_shares, channel));
+        if (SHARES == 2 && sample < 2 * n_channels) /* the tile's other share has none of these channels */
+            parts_at(lane, block, share ^ 1, n_shares, channel)[sample] = 0;
     }
 }
 
-template <int K, int N, bool BACK> FUNCTION void convolve(const esper_lane *lane, float *weights)
+/* What a block of threads has to do, and which part of it a warp has. */
+struct conv_work {
+    block_conv   v;
+    block_cut    cut;
+    int          block;          /* of samples */
+    int          first_share;    /* of the warp: this one, and one for each turn, pixel_warps further on */
+    int          first_out, out; /* output channels of the group: the first of the block of threads, and of the warp */
+    int          first_channel;  /* of the group, in y */
+    const float *x, *w;          /* the group's */
+};
+
+/* Whether there is anything to do. */
+template <bool BACK> FUNCTION bool conv_work_of(const esper_lane *lane, conv_work *work)
 {
-    const int side = BLOCK_TILE + K - 1;
     const block_conv v = block_conv_of(lane, BACK);
     const block_cut cut = block_cut_of(&v);
     const esper_view *y = block_y(lane);
-    int warp = threadIdx.x / 32, unit = blockIdx.x, first_tile, group, block, first_out, out;
-    const float *x, *w;
+    int warp = threadIdx.x / 32, unit = blockIdx.x, channels = block_channels(&v), group;
 
     if (unit >= blocks_of(lane) * cut.blocks)
-        return;
-    first_tile = unit % cut.pixel_blocks * cut.turns * cut.pixel_warps + warp / cut.channel_warps;
+        return false;
+    work->v = v;
+    work->cut = cut;
+    work->first_share = unit % cut.pixel_blocks * cut.turns * cut.pixel_warps + warp / cut.channel_warps;
     unit /= cut.pixel_blocks;
-    first_out = unit % cut.channel_blocks * cut.channel_warps * N;
+    work->first_out = unit % cut.channel_blocks * cut.channel_warps * channels;
+    work->out = work->first_out + warp % cut.channel_warps * channels;
     unit /= cut.channel_blocks;
     group = unit % v.groups;
-    block = unit / v.groups;
-    out = first_out + warp % cut.channel_warps * N; /* of the group, as first_out */
-    x = !BACK ? data_block(&lane->in[0], block) : block_has_norm(lane) ? data_block(y, block) : grad_block(y, block);
-    x += (size_t)group * v.in_c * v.in_h * v.in_w * ESPER_CUDA_BLOCK + threadIdx.x % 32;
-    w = (const float *)lane->in[1].data + (size_t)group * v.in_c * v.out_c * v.kernel * v.kernel;
+    work->block = unit / v.groups;
+    work->first_channel = group * v.out_c;
+    work->x = !BACK                  ? data_block(&lane->in[0], work->block)
+              : block_has_norm(lane) ? data_block(y, work->block)
+                                     : grad_block(y, work->block);
+    work->x += (size_t)group * v.in_c * v.in_h * v.in_w * ESPER_CUDA_BLOCK;
+    work->w = (const float *)lane->in[1].data + (size_t)group * v.in_c * v.out_c * v.kernel * v.kernel;
+    return true;
+}
+
+/* SHARES: of a tile; each has so many of the warp's channels. */
+template <int K, int N, int SHARES, bool BACK> FUNCTION void convolve(const esper_lane *lane, float *weights)
+{
+    const int side = BLOCK_TILE + K - 1;
+    conv_work work;
+
+    if (!conv_work_of<BACK>(lane, &work))
+        return;
+    const block_conv &v = work.v;
+    const block_cut &cut = work.cut;
+    const float *x = work.x + threadIdx.x % 32;
 
     for (int turn = 0; turn < cut.turns; turn++) {
-        int tile = first_tile + turn * cut.pixel_warps;
+        int share = work.first_share + turn * cut.pixel_warps, tile = share / SHARES, out = work.out + share % SHARES * N;
         int oy = tile / cut.tiles_x * BLOCK_TILE, ox = tile % cut.tiles_x * BLOCK_TILE;
         bool is_mine = tile < cut.tiles && out < v.out_c;
         float sum[N][BLOCK_TILE][BLOCK_TILE];
@@ -162,11 +204,11 @@ template <int K, int N, bool BACK> FUNCTION void convolve(const esper_lane *lane
 
             if (turn == 0 || cut.chunk < v.in_c) {
                 __syncthreads();
-                stage_weights<K, BACK>(v, cut, w, cut.channel_warps * N, first_out, first_in, n_in, weights);
+                stage_weights<K, BACK>(v, cut, work.w, cut.channel_warps * N * SHARES, work.first_out, first_in, n_in, weights);
                 __syncthreads();
             }
             for (int c = 0; c < n_in && is_mine; c++) {
-                const float *taps = weights + c * K * K * cut.stride + out - first_out;
+                const float *taps = weights + c * K * K * cut.stride + out - work.first_out;
                 row_of_pixels row = row_at<side, K>(v, ox);
                 float seen[side][side];
 
@@ -199,8 +241,8 @@ template <int K, int N, bool BACK> FUNCTION void convolve(const esper_lane *lane
             }
         }
         if (is_mine)
-            put_tile<N, BACK>(lane, v, block, group * v.out_c + out, min(N, v.out_c - out), tile, cut.tiles, oy, ox,
-                              sum);
+            put_tile<N, SHARES, BACK>(lane, v, work.block, work.first_channel + out, min(N, v.out_c - out), share, cut.shares,
+                                      oy, ox, sum);
     }
 }
 
@@ -208,12 +250,12 @@ template <int K, int N, bool BACK> FUNCTION void convolve(const esper_lane *lane
     ESPER_KERNEL_DENSE(esper_block_conv_##k##_##n, BLOCK_THREADS, dense) \
     {                                                      \
         ESPER_SHARED(float, weights);                      \
-        convolve<k, n, false>(lanes.lane[blockIdx.y], weights); \
+        convolve<k, n, 1, false>(lanes.lane[blockIdx.y], weights); \
     }                                                      \
     ESPER_KERNEL_DENSE(esper_block_conv_back_##k##_##n, BLOCK_THREADS, dense) \
     {                                                      \
         ESPER_SHARED(float, weights);                      \
-        convolve<k, n, true>(lanes.lane[blockIdx.y], weights); \
+        convolve<k, n, 1, true>(lanes.lane[blockIdx.y], weights); \
     }
 
 CONVOLVE(1, 1, 5)
@@ -225,3 +267,282 @@ CONVOLVE(5, 1, 3)
 CONVOLVE(5, 4, 2)
 CONVOLVE(7, 1, 3)
 CONVOLVE(7, 4, 2)
+
+/* ------------------------------------------------------------------------------------------------ the same on tensor cores */
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+/* Pixels in a row as a thread has them: two samples of the channel of its column and, with eight channels, of that four further on.
+ * What the image or the channels have not is 0. */
+struct row_of_samples {
+    const float *at[2];    /* perhaps none */
+    unsigned     there[2]; /* a bit for each pixel that is */
+};
+
+/* Keeps an address in a register, to which places are then added in the loads themselves. */
+FUNCTION const float *held(const float *address)
+{
+#ifdef __CUDA_ARCH__
+    asm("" : "+l"(address));
+#endif
+    return address;
+}
+
+/* there: as the image has them; n_in: channels from the thread's own on. */
+template <int DEPTH> FUNCTION row_of_samples row_of(const float *at, int plane, unsigned there, int n_in)
+{
+    row_of_samples row;
+
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        row.at[k] = k < DEPTH / 4 ? held(at + 4 * k * plane) : at;
+        row.there[k] = 4 * k < n_in ? there : 0;
+    }
+    return row;
+}
+
+template <int HALVES> FUNCTION void load_samples(const row_of_samples &row, int j, float (&x)[2 * HALVES])
+{
+#pragma unroll
+    for (int k = 0; k < HALVES; k++) {
+        float2 two = make_float2(0, 0);
+
+        if ((row.there[k] >> j & 1) != 0)
+            two = __ldg(reinterpret_cast<const float2 *>(row.at[k] + j * ESPER_CUDA_BLOCK));
+        x[2 * k] = two.x;
+        x[2 * k + 1] = two.y;
+    }
+}
+
+/* What row `i` of a tile's input, x, gives to its outputs, TILE x TILE pixels of 16 samples by 8 channels; the next row takes its
+ * place. Products of one kind follow each other, each to a pixel of its own, that none waits for the one before. */
+template <int TILE>
+FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][4], const row_of_samples &next,
+                           const unsigned (&w_hi)[9][2], const unsigned (&w_lo)[9][2], float (&sum)[TILE][TILE][4])
+{
+#pragma unroll
+    for (int j = 0; j < TILE + 2; j++) {
+        unsigned hi[4], lo[4];
+
+        if (counts)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                tf32_split(x[j][k], &hi[k], &lo[k]);
+        load_samples<2>(next, j, x[j]);
+        if (counts)
+#pragma unroll
+            for (int kind = 0; kind < 3; kind++)
+#pragma unroll
+                for (int tap = 0; tap < 9; tap++) {
+                    int oy = i - tap / 3, ox = j - tap % 3;
+
+                    if (oy >= 0 && oy < TILE && ox >= 0 && ox < TILE)
+                        mma_16x8x8(sum[oy][ox], kind == 0 ? lo : hi, kind == 1 ? w_lo[tap] : w_hi[tap]);
+                }
+    }
+}
+
+/* The same for up to four channels: two taps side by side make eight. */
+template <int TILE>
+FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const row_of_samples &next,
+                           const unsigned (&w_hi)[9][1], const unsigned (&w_lo)[9][1], float (&sum)[TILE][TILE][4])
+{
+    unsigned part[2][TILE + 2][2]; /* hi, lo */
+
+#pragma unroll
+    for (int j = 0; j < TILE + 2; j++) {
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            tf32_split(x[j][k], &part[0][j][k], &part[1][j][k]);
+        load_samples<1>(next, j, x[j]);
+    }
+    if (!counts)
+        return;
+#pragma unroll
+    for (int kind = 0; kind < 3; kind++)
+#pragma unroll
+        for (int dy = 0; dy < 3; dy++)
+#pragma unroll
+            for (int ox = 0; ox < TILE; ox++)
+                if (i - dy >= 0 && i - dy < TILE) {
+                    const unsigned(&left)[2] = part[kind == 0][ox], (&right)[2] = part[kind == 0][ox + 1];
+                    const unsigned a[4] = {left[0], left[1], right[0], right[1]};
+                    const unsigned b[2] = {kind == 1 ? w_lo[3 * dy][0] : w_hi[3 * dy][0],
+                                           kind == 1 ? w_lo[3 * dy + 1][0] : w_hi[3 * dy + 1][0]};
+
+                    mma_16x8x8(sum[i - dy][ox], a, b);
+                }
+#pragma unroll
+    for (int kind = 0; kind < 3; kind++)
+#pragma unroll
+        for (int dy = 0; dy < 3; dy++)
+#pragma unroll
+            for (int ox = 0; ox < TILE; ox++)
+                if (i - dy >= 0 && i - dy < TILE)
+                    mma_16x8x4(sum[i - dy][ox], part[kind == 0][ox + 2],
+                               kind == 1 ? w_lo[3 * dy + 2][0] : w_hi[3 * dy + 2][0]);
+}
+
+/* Where a share's results go. first: of the thread's two samples; channel: of its two. */
+template <int TILE, bool BACK>
+FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share, int oy, int ox, float (&sum)[TILE][TILE][4])
+{
+    const block_conv &v = work.v;
+    int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4, first = share % 2 * 16 + 2 * row, out = work.out + 2 * column;
+    int n_rows = min(TILE, v.out_h - oy), n_columns = min(TILE, v.out_w - ox), plane = v.out_h * v.out_w * ESPER_CUDA_BLOCK;
+    int n_samples = samples_in(lane, work.block) - first;
+    float *to = BACK ? grad_block(&lane->in[0], work.block) : data_block(block_y(lane), work.block);
+    bool add = BACK && lane->in[0].add;
+    double both[2][2];
+
+    to += (size_t)(work.first_channel + out) * plane + (oy * v.out_w + ox) * ESPER_CUDA_BLOCK + first;
+#pragma unroll
+    for (int o = 0; o < 2; o++)
+#pragma unroll
+        for (int i = 0; i < TILE; i++)
+#pragma unroll
+            for (int j = 0; j < TILE; j++)
+                if (out + o < v.out_c && i < n_rows && j < n_columns) {
+                    float2 *at = reinterpret_cast<float2 *>(to + o * plane + (i * v.out_w + j) * ESPER_CUDA_BLOCK);
+                    float2 two = make_float2(sum[i][j][o], sum[i][j][o + 2]);
+
+                    if (add) {
+                        float2 old = *at;
+
+                        two = make_float2(old.x + two.x, old.y + two.y);
+                    }
+                    *at = two;
+                }
+    if (BACK || !block_has_norm(lane) || !lane_trains(lane))
+        return;
+
+    /* As put_moments: of what the thread has of a channel, then of the share. */
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+        int n = n_rows * n_columns * max(0, min(2, n_samples));
+        float total = 0, squares = 0, mean;
+
+#pragma unroll
+        for (int i = 0; i < TILE * TILE * 2; i++) {
+            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
+
+            total += y < n_rows && x < n_columns && s < n_samples ? sum[y][x][o + 2 * s] : 0.0f;
+        }
+        mean = n > 0 ? total / (float)n : 0.0f;
+#pragma unroll
+        for (int i = 0; i < TILE * TILE * 2; i++) {
+            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
+            float off = y < n_rows && x < n_columns && s < n_samples ? sum[y][x][o + 2 * s] - mean : 0.0f;
+
+            squares = fmaf(off, off, squares);
+        }
+        both[o][0] = (double)total;
+        both[o][1] = (double)squares + (double)total * (double)mean;
+#pragma unroll
+        for (int with = 16; with >= 4; with /= 2) {
+            both[o][0] += __shfl_xor_sync(0xffffffffu, both[o][0], with);
+            both[o][1] += __shfl_xor_sync(0xffffffffu, both[o][1], with);
+        }
+        if (row == 0 && out + o < v.out_c) {
+            double *parts = parts_at(lane, work.block, share, work.cut.shares, work.first_channel + out + o);
+
+            parts[0] = both[o][0];
+            parts[1] = both[o][1];
+        }
+    }
+}
+
+/* DEPTH: input channels of a product. TILE: the tile's side, or 2 where the image has no more. */
+template <int DEPTH, int TILE, bool BACK> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
+{
+    const int side = TILE + 2;
+    conv_work work;
+
+    if (!conv_work_of<BACK>(lane, &work))
+        return;
+    const block_conv &v = work.v;
+    const block_cut &cut = work.cut;
+    int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4, row_floats = v.in_w * ESPER_CUDA_BLOCK;
+    int plane = v.in_h * row_floats;
+    const float *own_weights = weights + column * 9 * cut.stride + work.out - work.first_out + row;
+
+    for (int turn = 0; turn < cut.turns; turn++) {
+        int share = work.first_share + turn * cut.pixel_warps, tile = share / 2;
+        int oy = tile / cut.tiles_x * BLOCK_TILE, ox = tile % cut.tiles_x * BLOCK_TILE;
+        int iy = oy - v.pad, ix = ox - v.pad;
+        const float *x = work.x + column * plane + (iy * v.in_w + ix) * ESPER_CUDA_BLOCK + share % 2 * 16 + 2 * row;
+        bool is_mine = share < cut.shares && work.out < v.out_c;
+        float sum[TILE][TILE][4];
+        unsigned there = 0;
+
+#pragma unroll
+        for (int j = 0; j < side; j++)
+            there |= ix + j >= 0 && ix + j < v.in_w ? 1u << j : 0u;
+#pragma unroll
+        for (int i = 0; i < TILE * TILE * 4; i++)
+            sum[i / 4 / TILE][i / 4 % TILE][i % 4] = 0.0f;
+        for (int first_in = 0; first_in < v.in_c; first_in += cut.chunk) {
+            int n_in = min(cut.chunk, block_divide(v.in_c - first_in, DEPTH) * DEPTH);
+            const float *at = x + (size_t)first_in * plane;
+            row_of_samples next = row_of<DEPTH>(at, plane, iy >= 0 ? there : 0, v.in_c - first_in - column);
+            float pixels[side][DEPTH / 2];
+
+            if (is_mine)
+#pragma unroll
+                for (int j = 0; j < side; j++)
+                    load_samples<DEPTH / 4>(next, j, pixels[j]);
+            if (turn == 0 || cut.chunk < v.in_c) {
+                __syncthreads();
+                stage_weights<3, BACK>(v, cut, work.w, cut.channel_warps * BLOCK_OUT_TENSOR, work.first_out, first_in, n_in,
+                                       weights);
+                __syncthreads();
+            }
+            for (int c = 0; c < n_in && is_mine; c += DEPTH) {
+                unsigned w_hi[9][DEPTH / 4], w_lo[9][DEPTH / 4];
+
+#pragma unroll
+                for (int tap = 0; tap < 9; tap++)
+#pragma unroll
+                    for (int k = 0; k < DEPTH / 4; k++)
+                        tf32_split(own_weights[((c + 4 * k) * 9 + tap) * cut.stride], &w_hi[tap][k], &w_lo[tap][k]);
+#pragma unroll
+                for (int i = 0; i < side; i++) {
+                    int next_y = i + 1 < side ? iy + i + 1 : iy, channel = first_in + c + column + (i + 1 < side ? 0 : DEPTH);
+
+                    at += i + 1 < side ? row_floats : DEPTH * plane - (side - 1) * row_floats; /* at last, of the next channels */
+                    next = row_of<DEPTH>(at, plane, next_y >= 0 && next_y < v.in_h ? there : 0, v.in_c - channel);
+                    multiply_row<TILE>(i, (i > 0 || iy >= 0) && (i + 1 < side || iy + i < v.in_h), pixels, next, w_hi, w_lo,
+                                       sum);
+                }
+            }
+        }
+        if (is_mine)
+            put_share<TILE, BACK>(lane, work, share, oy, ox, sum);
+    }
+}
+
+#else
+
+/* Devices without tensor cores for floats: a share is four of the warp's channels. */
+template <int DEPTH, int TILE, bool BACK> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
+{
+    convolve<3, BLOCK_OUT_TENSOR / 2, 2, BACK>(lane, weights);
+}
+
+#endif
+
+#define CONVOLVE_3(name, depth, tile, dense)                                       \
+    ESPER_KERNEL_DENSE(esper_block_conv_3_8##name, BLOCK_THREADS, dense)           \
+    {                                                                              \
+        ESPER_SHARED(float, weights);                                              \
+        convolve_3<depth, tile, false>(lanes.lane[blockIdx.y], weights);           \
+    }                                                                              \
+    ESPER_KERNEL_DENSE(esper_block_conv_back_3_8##name, BLOCK_THREADS, dense)      \
+    {                                                                              \
+        ESPER_SHARED(float, weights);                                              \
+        convolve_3<depth, tile, true>(lanes.lane[blockIdx.y], weights);            \
+    }
+
+CONVOLVE_3(, 8, 4, 3)
+CONVOLVE_3(_few, 4, 4, 3)
+CONVOLVE_3(_small, 8, 2, 4)

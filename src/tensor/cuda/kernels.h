@@ -31,8 +31,6 @@ enum { ESPER_CUDA_BLOCK = 32 };
 
 /* ------------------------------------------------------------------------------------------------ the host's side */
 
-#ifndef __CUDACC__
-
 /* A kernel for one lane; lanes whose launches differ in blocks alone are computed together. */
 typedef struct esper_cuda_launch {
     const char *kernel;
@@ -67,7 +65,5 @@ static inline int esper_cuda_divide(int64_t n, int64_t each)
 {
     return (int)((n + each - 1) / each);
 }
-
-#endif
 
 #endif
