@@ -11,7 +11,7 @@
 
 struct esper_cuda_module {
     esper_cuda_module      *next;
-    esper_device           *device;
+    CUcontext               context; /* stays while anybody has the device open */
     const esper_cuda_image *image;
     CUmodule                handle;
     char                    origin[ESPER_NVRTC_TITLE_CHARS];
@@ -25,21 +25,20 @@ static bool does_not_fit(CUresult result)
            result == CUDA_ERROR_JIT_COMPILATION_DISABLED;
 }
 
-static esper_status load_source(esper_cuda_module *module)
+static esper_status load_source(const esper_device *device, esper_cuda_module *module)
 {
     const esper_cuda_image *image = module->image;
     void *code = NULL;
     esper_status st;
 
-    ESPER_TRY(
-        esper_nvrtc_compile(image->name, image->source, esper_cuda_capability(module->device), &code, module->origin));
+    ESPER_TRY(esper_nvrtc_compile(image->name, image->source, esper_cuda_capability(device), &code, module->origin));
     st = ESPER_CUDA(cuModuleLoadData, &module->handle, code);
     esper_mem_free(code);
     return st;
 }
 
 /* In the device's context. */
-static esper_status load(esper_cuda_module *module)
+static esper_status load(const esper_device *device, esper_cuda_module *module)
 {
     const char *forbidden = getenv("ESPER_TEST_NO_CUBIN");
     CUresult result;
@@ -55,10 +54,10 @@ static esper_status load(esper_cuda_module *module)
             return esper_cuda_check(result, ESPER_CUDA_cuModuleLoadData);
         }
     }
-    st = load_source(module);
+    st = load_source(device, module);
     if (st != ESPER_OK)
-        return esper_fail_within(st, "no kernels for %s (sm_%d): %s, and ", esper_cuda_device_title(module->device),
-                                 esper_cuda_capability(module->device),
+        return esper_fail_within(st, "no kernels for %s (sm_%d): %s, and ", esper_cuda_device_title(device),
+                                 esper_cuda_capability(device),
                                  module->image->binary == NULL ? "this build has none" : "none that were built in fit");
     return ESPER_OK;
 }
@@ -70,11 +69,11 @@ static esper_status open_module(esper_device *device, const esper_cuda_image *im
 
     if (module == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "CUDA kernels");
-    module->device = device;
+    module->context = esper_cuda_context(device);
     module->image = image;
     st = esper_cuda_enter(device);
     if (st == ESPER_OK) {
-        st = load(module);
+        st = load(device, module);
         esper_cuda_leave();
     }
     if (st != ESPER_OK) {
@@ -87,19 +86,23 @@ static esper_status open_module(esper_device *device, const esper_cuda_image *im
 
 esper_status esper_cuda_module_get(esper_device *device, const esper_cuda_image *image, esper_cuda_module **module_out)
 {
-    esper_cuda_module **modules = esper_cuda_modules(device);
-    esper_cuda_module *module;
+    esper_cuda_module **modules = esper_cuda_modules_lock(device), *module;
+    esper_status st = ESPER_OK;
 
     for (module = *modules; module != NULL; module = module->next)
         if (module->image == image)
             break;
     if (module == NULL) {
-        ESPER_TRY(open_module(device, image, &module));
-        module->next = *modules;
-        *modules = module;
+        st = open_module(device, image, &module);
+        if (st == ESPER_OK) {
+            module->next = *modules;
+            *modules = module;
+        }
     }
-    *module_out = module;
-    return ESPER_OK;
+    esper_cuda_modules_unlock(device);
+    if (st == ESPER_OK)
+        *module_out = module;
+    return st;
 }
 
 bool esper_cuda_module_has(esper_cuda_module *module, const char *name)
@@ -107,7 +110,7 @@ bool esper_cuda_module_has(esper_cuda_module *module, const char *name)
     CUfunction kernel = NULL;
     bool has;
 
-    if (esper_cuda_enter(module->device) != ESPER_OK)
+    if (ESPER_CUDA_RAW(cuCtxPushCurrent, module->context) != CUDA_SUCCESS)
         return false;
     has = ESPER_CUDA_RAW(cuModuleGetFunction, &kernel, module->handle, name) == CUDA_SUCCESS;
     esper_cuda_leave();
@@ -121,7 +124,7 @@ esper_status esper_cuda_module_kernel(esper_cuda_module *module, const char *nam
     int threads = 0;
     esper_status st;
 
-    ESPER_TRY(esper_cuda_enter(module->device));
+    ESPER_TRY(ESPER_CUDA(cuCtxPushCurrent, module->context));
     st = ESPER_CUDA(cuModuleGetFunction, &kernel, module->handle, name);
     if (st == ESPER_OK)
         st = ESPER_CUDA(cuFuncGetAttribute, &threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel);

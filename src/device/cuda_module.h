@@ -16,7 +16,7 @@ typedef struct esper_cuda_image {
 
 typedef struct esper_cuda_module esper_cuda_module;
 
-/* The image's kernels on this device, loaded the first time; they stay until the device is closed. */
+/* The image's kernels on this device, loaded the first time that anybody wants them; they stay until nobody has the device open any more. */
 esper_status esper_cuda_module_get(esper_device *device, const esper_cuda_image *image, esper_cuda_module **module_out);
 
 /* A kernel, made ready to launch: its first launch loads nothing more, so it may be one under capture. */
@@ -28,7 +28,7 @@ bool esper_cuda_module_has(esper_cuda_module *module, const char *name);
 /* "embedded", or "NVRTC 13.0 for sm_90". */
 const char *esper_cuda_module_origin(const esper_cuda_module *module);
 
-/* Called by the device when it closes, in its context. */
+/* Called when the last who had the device open closes it, in its context. */
 void esper_cuda_modules_close(esper_cuda_module *first);
 
 #endif

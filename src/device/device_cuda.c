@@ -5,6 +5,7 @@
 #include "device/device_cuda.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,10 +19,23 @@ typedef struct cuda_device {
     CUdevice     handle;
     CUcontext    context;
     CUstream     own;
-    struct esper_cuda_module *modules;
+    bool         shares; /* it is counted among those that have the device open */
     int          capability;
     char         title[TITLE_CHARS];
 } cuda_device;
+
+/* What all who have a device open have in common, as they have its primary context: kernels, which are loaded once. Of the process,
+ * like the context, and gone with the last of them. */
+typedef struct cuda_common {
+    int                       n_open;
+    struct esper_cuda_module *modules;
+    pthread_mutex_t           lock;
+} cuda_common;
+
+enum { MOST_DEVICES = 64 };
+
+static cuda_common     commons[MOST_DEVICES];
+static pthread_mutex_t commons_lock = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct cuda_stream {
     esper_stream base;
@@ -80,9 +94,50 @@ CUstream esper_cuda_own_stream(const esper_device *device)
     return ((const cuda_device *)device)->own;
 }
 
-struct esper_cuda_module **esper_cuda_modules(esper_device *device)
+CUcontext esper_cuda_context(const esper_device *device)
 {
-    return &device_of(device)->modules;
+    return ((const cuda_device *)device)->context;
+}
+
+struct esper_cuda_module **esper_cuda_modules_lock(esper_device *device)
+{
+    cuda_common *common = &commons[device->index];
+
+    assert(device_of(device)->shares);
+    pthread_mutex_lock(&common->lock);
+    return &common->modules;
+}
+
+void esper_cuda_modules_unlock(esper_device *device)
+{
+    pthread_mutex_unlock(&commons[device->index].lock);
+}
+
+static void join(cuda_device *self)
+{
+    cuda_common *common = &commons[self->base.index];
+
+    pthread_mutex_lock(&commons_lock);
+    if (common->n_open++ == 0)
+        pthread_mutex_init(&common->lock, NULL);
+    pthread_mutex_unlock(&commons_lock);
+    self->shares = true;
+}
+
+/* In the device's context, if that is still there. */
+static void part(cuda_device *self)
+{
+    cuda_common *common = &commons[self->base.index];
+
+    pthread_mutex_lock(&commons_lock);
+    assert(common->n_open > 0);
+    if (--common->n_open == 0) {
+        esper_cuda_modules_close(common->modules);
+        common->modules = NULL;
+        pthread_mutex_destroy(&common->lock);
+    }
+    pthread_mutex_unlock(&commons_lock);
+    self->shares = false;
 }
 
 int esper_cuda_capability(const esper_device *device)
@@ -98,11 +153,14 @@ const char *esper_cuda_device_title(const esper_device *device)
 static void cuda_close(esper_device *device)
 {
     cuda_device *self = device_of(device);
+    bool entered = self->context != NULL && try_enter(device); /* not where it was lost */
 
     assert(self->own == NULL || self->context != NULL); /* streams lie in the context */
-    if (self->own != NULL && try_enter(device)) {
-        esper_cuda_modules_close(self->modules);
-        (void)ESPER_CUDA_RAW(cuStreamDestroy, self->own);
+    if (self->shares)
+        part(self);
+    if (entered) {
+        if (self->own != NULL)
+            (void)ESPER_CUDA_RAW(cuStreamDestroy, self->own);
         esper_cuda_leave();
     }
     if (self->context != NULL)
@@ -126,7 +184,9 @@ static esper_status open_context(cuda_device *self)
 {
     ESPER_TRY(ESPER_CUDA(cuDevicePrimaryCtxRetain, &self->context, self->handle));
     ESPER_TRY(esper_cuda_enter(&self->base));
-    return leave(ESPER_CUDA(cuStreamCreate, &self->own, CU_STREAM_NON_BLOCKING));
+    ESPER_TRY(leave(ESPER_CUDA(cuStreamCreate, &self->own, CU_STREAM_NON_BLOCKING)));
+    join(self);
+    return ESPER_OK;
 }
 
 static esper_status cuda_open(int index, esper_device **device_out)
@@ -139,7 +199,7 @@ static esper_status cuda_open(int index, esper_device **device_out)
     ESPER_TRY(ESPER_CUDA(cuDeviceGetCount, &count));
     if (count == 0)
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "CUDA cannot be used here: there is no CUDA device");
-    if (index < 0 || index >= count)
+    if (index < 0 || index >= count || index >= MOST_DEVICES)
         return ESPER_FAIL(ESPER_E_NOTFOUND, "CUDA device %d: there are %d, from 0", index, count);
     self = esper_mem_alloc(sizeof(*self));
     if (self == NULL)

@@ -20,8 +20,12 @@ const char *esper_cuda_device_title(const esper_device *device);
 /* All its memory, whoever has it. */
 esper_status esper_cuda_memory(esper_device *device, uint64_t *bytes_out);
 
-/* Where cuda_module.c keeps what it loaded on this device. */
+/* Its context, which stays while anybody has the device open. */
+CUcontext esper_cuda_context(const esper_device *device);
+
+/* Where cuda_module.c keeps what it loaded on this device, for all who have it open; nobody else looks before it is unlocked. */
 struct esper_cuda_module;
-struct esper_cuda_module **esper_cuda_modules(esper_device *device);
+struct esper_cuda_module **esper_cuda_modules_lock(esper_device *device);
+void                       esper_cuda_modules_unlock(esper_device *device);
 
 #endif

@@ -185,12 +185,12 @@ static const char *identity_cuda(const esper_backend *be)
 
 static esper_status alloc_cuda(esper_backend *be, size_t bytes, void **mem_out)
 {
-    return esper_device_alloc(backend_of(be)->device, bytes, ESPER_DEVICE_MEMORY_NORMAL, mem_out);
+    return cuda_memory_take(&backend_of(be)->lanes.memory, bytes, true, mem_out);
 }
 
 static void release_cuda(esper_backend *be, void *mem)
 {
-    esper_device_release(backend_of(be)->device, mem);
+    cuda_memory_give_back(&backend_of(be)->lanes.memory, mem);
 }
 
 static esper_status enqueue_cuda(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)

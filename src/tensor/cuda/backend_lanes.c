@@ -83,9 +83,15 @@ static esper_status kernel_of(cuda_lanes_table *table, const char *name, int sha
 esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table)
 {
     const char *profile = getenv("ESPER_CUDA_PROFILE");
+    esper_status status;
 
     *table =
         (cuda_lanes_table){.device = device, .stream = stream, .timed = profile != NULL && strcmp(profile, "1") == 0};
+    cuda_memory_init(&table->memory, device);
+    ESPER_TRY(esper_cuda_enter(device));
+    status = ESPER_CUDA(cuEventCreate, &table->uploaded, CU_EVENT_DISABLE_TIMING);
+    esper_cuda_leave();
+    ESPER_TRY(status);
     for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++)
         table->hash = XXH64(image->image.binary, (size_t)((const char *)image->end - (const char *)image->image.binary),
                             table->hash);
@@ -99,24 +105,31 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
 /* What lies on the device from now on. On a stream of the device's own, as the other one may be making a graph. */
 static esper_status put_on_device(cuda_lanes_table *table, const void *from, size_t bytes, void **memory_out)
 {
-    CUstream own = esper_cuda_own_stream(table->device);
     esper_status status;
     void *memory;
 
-    ESPER_TRY(esper_device_alloc(table->device, bytes, ESPER_DEVICE_MEMORY_NORMAL, &memory));
+    ESPER_TRY(cuda_memory_take(&table->memory, bytes, false, &memory));
     status = esper_cuda_enter(table->device);
     if (status == ESPER_OK) {
-        status = ESPER_CUDA(cuMemcpyHtoDAsync, (CUdeviceptr)(uintptr_t)memory, from, bytes, own);
-        if (status == ESPER_OK)
-            status = ESPER_CUDA(cuStreamSynchronize, own);
+        status = ESPER_CUDA(cuMemcpyHtoDAsync, (CUdeviceptr)(uintptr_t)memory, from, bytes,
+                            esper_cuda_own_stream(table->device));
         esper_cuda_leave();
     }
     if (status != ESPER_OK) {
-        esper_device_release(table->device, memory);
+        cuda_memory_give_back(&table->memory, memory);
         return status;
     }
+    atomic_store(&table->uploads, true);
     *memory_out = memory;
     return ESPER_OK;
+}
+
+esper_status cuda_lanes_await_uploads(cuda_lanes_table *table)
+{
+    if (!atomic_exchange(&table->uploads, false))
+        return ESPER_OK;
+    ESPER_TRY(ESPER_CUDA(cuEventRecord, table->uploaded, esper_cuda_own_stream(table->device)));
+    return ESPER_CUDA(cuStreamWaitEvent, table->stream, table->uploaded, 0);
 }
 
 /* All but where it lies. */
@@ -167,7 +180,7 @@ static esper_status describe_program(cuda_lanes_table *table, const esper_progra
 
 static void free_program(cuda_lanes_table *table, cuda_program *program)
 {
-    esper_device_release(table->device, program->memory);
+    cuda_memory_give_back(&table->memory, program->memory);
     esper_mem_free(program->lanes);
     esper_mem_free(program);
 }
@@ -282,7 +295,7 @@ static void free_kept(cuda_lanes_table *table)
             cuda_kept *kept = table->kept[b];
 
             table->kept[b] = kept->next;
-            esper_device_release(table->device, kept->memory);
+            cuda_memory_give_back(&table->memory, kept->memory);
             esper_mem_free(kept->copy);
             esper_mem_free(kept);
         }
@@ -683,6 +696,9 @@ void cuda_lanes_close(cuda_lanes_table *table)
     }
     cuda_lanes_sweep(table, true);
     free_kept(table);
+    cuda_memory_fini(&table->memory);
+    if (table->uploaded != NULL)
+        (void)ESPER_CUDA_RAW(cuEventDestroy, table->uploaded);
     esper_mem_free(table->kernels);
     *table = (cuda_lanes_table){0};
 }

@@ -6,8 +6,11 @@
 #ifndef ESPER_TENSOR_CUDA_BACKEND_LANES_H
 #define ESPER_TENSOR_CUDA_BACKEND_LANES_H
 
+#include <stdatomic.h>
+
 #include "device/device_cuda.h"
 #include "tensor/backend.h"
+#include "tensor/cuda/backend_memory.h"
 #include "tensor/cuda/kernels.h"
 
 /* A kernel for one lane. */
@@ -74,6 +77,9 @@ typedef struct cuda_kernel {
 
 typedef struct cuda_lanes_table {
     esper_device *device;
+    cuda_memory   memory;   /* of tables, and of all that the backend's callers take */
+    atomic_bool   uploads;  /* tables are on their way on the device's own stream */
+    CUevent       uploaded; /* behind them */
     CUstream      stream;
     cuda_kernel  *kernels;
     int           n_kernels, room_kernels;
@@ -105,6 +111,9 @@ esper_status cuda_lanes_scan(cuda_lanes_table *table, const void *scan_table, si
 void         cuda_lanes_forget(cuda_lanes_table *table, uint64_t program, const uint64_t *done, uint64_t until);
 /* Gives back what was forgotten; `all`: nothing is queued at all, and lanes by themselves go, too, when they have become many. */
 void         cuda_lanes_sweep(cuda_lanes_table *table, bool all);
+
+/* What is launched next on the stream comes behind the tables that were put on the device so far. */
+esper_status cuda_lanes_await_uploads(cuda_lanes_table *table);
 
 /* Queues programs side by side on the stream. They are put into an order that does not depend on who came first. */
 esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n);

@@ -225,7 +225,7 @@ static cuda_entry_kind next_kind(const cuda_queue *queues, int *op_out)
 /* All that was queued, in the order of each queue. */
 static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
 {
-    esper_status status = ESPER_OK;
+    esper_status status = cuda_lanes_await_uploads(&self->lanes);
     int op;
 
     for (cuda_entry_kind kind; status == ESPER_OK && (kind = next_kind(queues, &op)) != CUDA_NOTHING;) {
