@@ -35,10 +35,12 @@
  * where; its rate falls all the way, so that what comes late has little time to learn. (At 0.08 the host alone is best, by half a
  * point; but seeds that learn aside in the first slots explode.) A seed of who acts at once takes 10
  * epochs to be kept, and the next may germinate when it blends: three in a run, and no more. Of 2100 samples set aside an
- * epoch's validation takes the same 2048. */
+ * epoch's validation takes the same 2048. An epoch takes milliseconds: a checkpoint of each, with the rows that it waits for, would
+ * take longer than training. */
 #define FAST                                                                                                            \
     "threads = 1\nepochs = 24\nbatch = 64\nmax_steps = 32\ntrain_limit = 10000\nvalid_fraction = 0.035\n"              \
-    "lr = 0.06\nweight_decay = 5e-5\nschedule = cosine\nchannels = 4\nkernel = 1\n"
+    "lr = 0.06\nweight_decay = 5e-5\nschedule = cosine\nchannels = 4\nkernel = 1\n" \
+    "checkpoint_every = 20\n"
 #define FAST_GROWTH "length = epochs\ngate_epochs = 4\nembargo = 2\nplateau = 3\nplateau_epochs = 1\n"
 
 static const esper_task *const tasks[] = {

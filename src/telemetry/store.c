@@ -325,7 +325,7 @@ static esper_store_options with_defaults(const esper_store_options *options)
     esper_store_options result = options != NULL ? *options : (esper_store_options){.queue_records = 0};
     int *const values[] = {&result.queue_records, &result.batch_records, &result.batch_ms, &result.patience_ms,
                            &result.retry_ms};
-    static const int usual[] = {2048, 256, 250, 5000, 5000};
+    static const int usual[] = {2048, 256, 500, 5000, 5000};
 
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
         if (*values[i] == 0)

@@ -120,7 +120,7 @@ typedef struct esper_store esper_store;
 typedef struct esper_store_options {
     int queue_records; /* 2048 */
     int batch_records; /* 256: more in one transaction are not taken */
-    int batch_ms;      /* 250: a record waits no longer, unless the file is locked */
+    int batch_ms;      /* 500: a record waits no longer, unless the file is locked */
     int patience_ms;   /* 5000: how long flush, end and close wait for a file that somebody else keeps locked */
     int retry_ms;      /* 5000: a disk that was full or failed is tried again so much later */
 } esper_store_options;
