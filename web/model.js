@@ -49,6 +49,7 @@ export class Run {
     this.control = whole.control;
     this.config = whole.config;
     this.dropped = whole.n_dropped;
+    this.checks = whole.checks ?? {};
     this.columns = {};
     this.rows = {};
     for (const [name, table] of Object.entries(whole.tables)) {

@@ -28,7 +28,14 @@ function leadOf(run) {
   const words = { running: "is running", "cut off": "was cut off (its process was killed)", done: "is done", stopped: "was stopped", failed: "failed" };
   const last = run.epochs.at(-1);
   return [badge(state), ` ${run.run.task ?? "?"}, decided by ${shortPolicy(run.run.policy) ?? "nobody"}: it ${words[state]} after ${plural(last?.epoch ?? 0, "epoch")}`,
-    last ? `, with ${percent(isNumber(run.run.acc_test) ? run.run.acc_test : last.acc_valid)} of ${isNumber(run.run.acc_test) ? "the test split" : "validation"} right and ${whole(last.params)} parameters.` : "."];
+    last ? `, with ${percent(isNumber(run.run.acc_test) ? run.run.acc_test : last.acc_valid)} of ${isNumber(run.run.acc_test) ? "the test split" : "validation"} right and ${whole(last.params)} parameters${apart(run)}.` : "."];
+}
+
+/** A seed that is not blended in yet is counted, and is no part of what the network computes. */
+function apart(run) {
+  const learning = run.seeds.filter((s) => s.stage === "germinated" || s.stage === "training");
+  const params = learning.reduce((sum, s) => sum + (s.params ?? 0), 0);
+  return params > 0 ? `, ${whole(params)} of them in ${learning.length === 1 ? "a seed that still learns" : `${learning.length} seeds that still learn`} beside it` : "";
 }
 
 const named = (seed) => `${seed.blueprint} in ${seed.slot}`;
@@ -60,7 +67,7 @@ function whenCame(run) {
   const question = "When was it put in?";
   if (paid.length === 0) return { id: "answer-when", question, answer: "–", why: run.seeds.length > 0 ? `${run.seeds.map((s) => `${named(s)} came at epoch ${s.born}`).slice(0, 3).join(", ")}${run.seeds.length > 3 ? " …" : ""}; none is part of the network` : run.trials.length > 0 ? `trials at epoch ${run.trials.map((t) => t.epoch).join(", ")}` : "no seed has come" };
   const first = paid[0];
-  const share = isNumber(first.share) ? `, with ${(100 * first.share).toFixed(0)} % of the run spent` : "";
+  const share = isNumber(first.share) ? `; by then ${(100 * first.share).toFixed(0)} % of the training FLOPs were spent, trials included` : "";
   const until = first.end !== null ? `kept for good at epoch ${first.end}` : `${first.stage} now, not kept for good yet`;
   return { id: "answer-when", question, answer: `epoch ${first.born}`, why: `of ${run.lastEpoch}${share}; ${until}${paid.length > 1 ? `; the others at ${paid.slice(1).map((s) => s.born).join(", ")}` : ""}` };
 }

@@ -1,5 +1,5 @@
 // The life of every seed: its stages over epochs, its weight, the gates it met, and what it is worth.
-import { clear, el, fixed, section, signed, svg, table, whole } from "./dom.js";
+import { clear, el, fixed, isNumber, section, signed, svg, table, whole } from "./dom.js";
 
 const ROW = 34;
 
@@ -96,6 +96,14 @@ export function seeds(desk) {
   };
 }
 
+/** "epochs in this stage: 3 measured, 4 asked for"; "has it germinated? yes". */
+function checkWords(run, check) {
+  const about = run.checks[check.name] ?? check.name;
+  if (about.endsWith("?")) return `${about} ${check.passed === 1 ? "yes" : "no"}`;
+  const short = (value) => (isNumber(value) ? String(Number(value.toFixed(3))) : String(value));
+  return `${about}: ${check.value === null ? "not" : short(check.value)} measured${check.threshold === null ? "" : `, ${short(check.threshold)} asked for`}`;
+}
+
 /** Gates that it met, each with its checks behind a click; many refusals of one gate share a line. */
 function gates(run, seed) {
   const lines = [];
@@ -113,5 +121,5 @@ function gates(run, seed) {
     el("ul", { class: "checks" }, lines.map((line) => el("li", {},
       el("b", { class: line.gate.passed === 1 ? "passed" : "failed", text: `${line.gate.gate} ${line.gate.passed === 1 ? "passed" : "not passed"}` }),
       ` epoch ${line.gate.epoch}${line.n > 1 ? ` to ${line.to.epoch}, ${line.n} times` : ""}: ${line.to.message ?? ""}`,
-      el("ul", {}, run.rows.gate_checks.filter((c) => c.gate === line.to.seq).map((c) => el("li", { class: c.passed === 1 ? null : "failed" }, `${c.passed === 1 ? "✓" : "✕"} ${c.name}`, c.value !== null ? `: ${fixed(c.value, 3)}` : "", c.threshold !== null ? ` against ${fixed(c.threshold, 3)}` : "")))))));
+      el("ul", {}, run.rows.gate_checks.filter((c) => c.gate === line.to.seq).map((c) => el("li", { class: c.passed === 1 ? null : "failed" }, `${c.passed === 1 ? "✓" : "✕"} ${checkWords(run, c)}`)))))));
 }

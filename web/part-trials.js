@@ -1,5 +1,5 @@
 // Trials: the forks with a seed against the one that got nothing.
-import { clear, el, fixed, gauge, isNumber, plural, scaled, section, signed, table, whole } from "./dom.js";
+import { clear, el, fixed, gauge, isNumber, plural, scaled, section, shortPolicy, signed, table, whole } from "./dom.js";
 
 export function trials(desk) {
   const body = el("div", {});
@@ -7,11 +7,13 @@ export function trials(desk) {
 
   function update() {
     const run = desk.run;
-    const key = run.trials.map((t) => `${t.epoch}:${t.forks.length}:${t.verdict?.seq}:${t.stands}`).join();
+    const key = run.trials.map((t) => `${t.epoch}:${t.forks.length}:${t.verdict?.seq}:${t.stands}`).join() || whyNone(run);
     if (key === drawn && key) return;
     drawn = key;
     if (run.trials.length === 0) {
-      clear(body, el("p", { class: "soft", text: "No trial was held." }));
+      const why = whyNone(run);
+      const other = run.run.policy && run.run.policy !== "trials" ? `${shortPolicy(run.run.policy)} decided, which decides otherwise` : null;
+      clear(body, el("p", { class: "soft", text: `No trial was held${run.isOver ? "" : " yet"}${other ?? why ? `: ${other ?? why}` : ""}.` }));
       return;
     }
     clear(body,
@@ -21,10 +23,16 @@ export function trials(desk) {
   return { title: "Trials", update, element: section("Trials: forks against nothing", body) };
 }
 
+/** The last reason that is one: "it is over" tells nobody why nothing came before. As esper_report_why_nothing of src/ui/report_trials.c. */
+function whyNone(run) {
+  const empty = ["The rate falls: growing is over", "Nothing is left to try, or to try it with"];
+  return run.rows.decisions.findLast((d) => d.stands && d.source === "policy" && d.reason && !empty.includes(d.reason))?.reason ?? null;
+}
+
 function trialOf(trial) {
   const most = Math.max(1e-9, ...trial.forks.map((f) => (isNumber(f.gain) && isNumber(f.reach) ? Math.abs(f.gain) + f.reach : 0)));
   const outcome = trial.winner ? `${trial.winner.blueprint} in ${trial.winner.slot} wins` : trial.verdict ? "none pays" : "not decided";
-  const share = isNumber(trial.share) ? `, ${(100 * trial.share).toFixed(0)} % of the run spent` : "";
+  const share = isNumber(trial.share) ? `, ${(100 * trial.share).toFixed(0)} % of the training FLOPs spent by its end` : "";
   return el("div", { class: "trial" + (trial.stands ? "" : " undone") },
     el("h3", { text: `Epoch ${trial.epoch}${share}: ${outcome}` }),
     trial.verdict?.reason ? el("p", { class: "soft", text: trial.verdict.reason }) : null,

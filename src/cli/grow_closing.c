@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "grow/growth.h"
-#include "policy/trials.h"
 #include "ui/grow_view.h"
 #include "ui/report_data.h"
 #include "ui/text.h"
@@ -61,25 +60,6 @@ static esper_growth_side side_of(const esper_report_line *line)
                                .seconds = real_of(line->seconds)};
 }
 
-/* Why nothing has grown: what the last trial said, or else the last reason that is one. */
-static const char *why_none(const esper_report_data *data)
-{
-    const char *why = NULL;
-
-    for (int i = data->n_trials - 1; i >= 0; i--)
-        if (data->trials[i].verdict != NULL)
-            return data->trials[i].verdict->record.decision.reason;
-    for (int i = 0; i < data->decisions.n; i++) {
-        const esper_report_row *row = &data->decisions.at[i];
-
-        if (row->stands && strcmp(row->record.decision.source, "policy") == 0 &&
-            strcmp(row->record.decision.reason, ESPER_TRIALS_OVER) != 0 &&
-            strcmp(row->record.decision.reason, ESPER_TRIALS_DONE) != 0)
-            why = row->record.decision.reason;
-    }
-    return why;
-}
-
 static esper_status print_stored(const char *store)
 {
     esper_growth_seed *seeds = NULL;
@@ -106,7 +86,7 @@ static esper_status print_stored(const char *store)
                                                                 .fixed = side_of(&data.closing.host),
                                                                 .seeds = seeds,
                                                                 .n_seeds = data.n_seeds,
-                                                                .why_none = why_none(&data)});
+                                                                .why_none = esper_report_why_nothing(&data)});
     esper_mem_free(seeds);
     esper_report_data_fini(&data);
     return status;

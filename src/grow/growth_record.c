@@ -92,8 +92,12 @@ esper_status growth_log_fork(esper_growth *growth, const esper_fork *fork)
     if (fork->slot >= 0)
         snprintf(entry.slot, sizeof(entry.slot), "%s", growth->network->slots.slot[fork->slot].id);
     ESPER_TRY(growth_log(growth, &entry));
-    snprintf(text, sizeof(text), "loss %.4f, %.4f less than nothing (error %.4f) in %u steps, round %d", fork->loss,
-             fork->gain, fork->error, fork->n_steps, fork->round + 1);
+    if (fork->slot < 0)
+        snprintf(text, sizeof(text), "loss %.4f without a seed, in %u steps, round %d", fork->loss, fork->n_steps,
+                 fork->round + 1);
+    else
+        snprintf(text, sizeof(text), "loss %.4f, %.4f below the fork without a seed (error %.4f) in %u steps, round %d",
+                 fork->loss, fork->gain, fork->error, fork->n_steps, fork->round + 1);
     fact = copy_of_entry(growth, ESPER_LOG_TRIAL, "trial", growth->recording.record.epoch);
     fact.decision.slot = fork->slot >= 0 ? entry.slot : NULL;
     fact.decision.blueprint = blueprint != NULL ? blueprint->name : NULL;

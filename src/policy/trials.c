@@ -236,8 +236,8 @@ static void answer(policy_trials *self, const esper_policy_view *view, esper_dec
     decision_out->style = ESPER_STYLE_LINEAR_ADD;
     decision_out->confidence = 1.0 - 0.5 * erfc(best->gain / best->error / sqrt(2.0));
     esper_decision_because(decision_out, ESPER_REASON_TRIAL_WON,
-                           "Best of %d tried in %s: loss %.4f less than nothing (error %.4f) in %u steps", self->n - 1,
-                           view->slots[best->slot].id, best->gain, best->error, best->n_steps);
+                           "Best of %d tried in %s: loss %.4f below the fork without a seed (error %.4f) in %u steps",
+                           self->n - 1, view->slots[best->slot].id, best->gain, best->error, best->n_steps);
 }
 
 static esper_status try_seeds(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)

@@ -9,6 +9,7 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "slot/gate.h"
 #include "ui/report_data.h"
 
 /* Texts of a row may grow sixfold by escapes. */
@@ -287,7 +288,11 @@ esper_status esper_answer_whole(esper_source *source, const char *id, const char
     add_member(page, "config", config);
     esper_mem_free(config);
     ESPER_TRY(add_drops(source->reader, source->run.id, page));
-    esper_page_print(page, "\"tables\":{");
+    esper_page_print(page, "\"checks\":{");
+    for (int kind = 0; kind < ESPER_CHECK_N_KINDS; kind++)
+        esper_page_print(page, "%s\"%s\":\"%s\"", kind > 0 ? "," : "", esper_gate_check_name(kind),
+                         esper_gate_check_about(kind));
+    esper_page_print(page, "},\"tables\":{");
     for (int i = 0; i < N_SHOWN; i++) {
         esper_page_print(page, "%s\"%s\":", i > 0 ? "," : "", esper_store_table(shown[i]));
         ESPER_TRY(add_table(source->reader, shown[i], source->run.id, source->mark.seq, page));

@@ -259,12 +259,23 @@ const char *esper_gate_name(int gate)
 const char *esper_gate_check_name(int kind)
 {
     static const char *const names[ESPER_CHECK_N_KINDS] = {
-#define X(name, text) text,
+#define X(name, text, about) text,
         ESPER_GATE_CHECK_LIST(X)
 #undef X
     };
 
     return kind >= 0 && kind < ESPER_CHECK_N_KINDS ? names[kind] : NULL;
+}
+
+const char *esper_gate_check_about(int kind)
+{
+    static const char *const abouts[ESPER_CHECK_N_KINDS] = {
+#define X(name, text, about) about,
+        ESPER_GATE_CHECK_LIST(X)
+#undef X
+    };
+
+    return kind >= 0 && kind < ESPER_CHECK_N_KINDS ? abouts[kind] : NULL;
 }
 
 bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result *result_out)

@@ -62,27 +62,27 @@ typedef struct esper_gate_input {
     int         alpha_mode;
 } esper_gate_input;
 
-/* What is looked at. */
-#define ESPER_GATE_CHECK_LIST(X)                 \
-    X(SEED, "seed")                              \
-    X(SEED_ID, "seed_id")                        \
-    X(BLUEPRINT, "blueprint")                    \
-    X(STAGE, "stage")                            \
-    X(IMPROVEMENT, "improvement")                \
-    X(EPOCHS, "epochs_in_stage")                 \
-    X(GRADIENT_RATIO, "gradient_ratio")          \
-    X(GRADIENT_MEASURED, "gradient_measured")    \
-    X(EXPLODING, "exploding")                    \
-    X(GRADIENT_HEALTH, "gradient_health")        \
-    X(ALPHA_TARGET, "alpha_target")              \
-    X(ALPHA, "alpha")                            \
-    X(CONTRIBUTION_MEASURED, "contribution_measured") \
-    X(HEALTHY, "healthy")                        \
-    X(CONTRIBUTION, "contribution")              \
-    X(BOUND_EPOCHS, "bound_epochs")
+/* What is looked at: by name in records, and in words for people, where what is yes or no is a question. */
+#define ESPER_GATE_CHECK_LIST(X) \
+    X(SEED, "seed", "is there a seed?") \
+    X(SEED_ID, "seed_id", "has it a number?") \
+    X(BLUEPRINT, "blueprint", "has it a blueprint?") \
+    X(STAGE, "stage", "has it germinated?") \
+    X(IMPROVEMENT, "improvement", "gained: points of accuracy since its stage began, or nats of loss in its trial") \
+    X(EPOCHS, "epochs_in_stage", "epochs in this stage") \
+    X(GRADIENT_RATIO, "gradient_ratio", "its gradients beside the host's") \
+    X(GRADIENT_MEASURED, "gradient_measured", "were its gradients measured?") \
+    X(EXPLODING, "exploding", "are its gradients free of explosions?") \
+    X(GRADIENT_HEALTH, "gradient_health", "health of its gradients, 0 to 1") \
+    X(ALPHA_TARGET, "alpha_target", "the weight it is to reach") \
+    X(ALPHA, "alpha", "its weight") \
+    X(CONTRIBUTION_MEASURED, "contribution_measured", "was its dependence measured?") \
+    X(HEALTHY, "healthy", "are all its numbers finite?") \
+    X(CONTRIBUTION, "contribution", "dependence: points of accuracy that are lost without it") \
+    X(BOUND_EPOCHS, "bound_epochs", "epochs that its dependence rests on")
 
 typedef enum esper_gate_check_kind {
-#define X(name, text) ESPER_CHECK_##name,
+#define X(name, text, about) ESPER_CHECK_##name,
     ESPER_GATE_CHECK_LIST(X)
 #undef X
     ESPER_CHECK_N_KINDS
@@ -121,6 +121,7 @@ int esper_gate_least_epochs(bool permissive, int gate_epochs);
 int         esper_gate_before(int stage);
 const char *esper_gate_name(int gate);                 /* "G2"; NULL for other codes */
 const char *esper_gate_check_name(int kind);           /* "improvement" */
+const char *esper_gate_check_about(int kind);          /* what it means, for people */
 
 /* Judges; false when that is no gate. */
 bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result *result_out);

@@ -140,6 +140,8 @@ void esper_grow_view_closing(FILE *stream, const esper_growth_closing *closing)
                              "  gain: validation loss (nats) that its fork won over the one that got nothing, best "
                              "of so many tried\n");
     if (closing->n_seeds > 0)
+        esper_terminal_print(stream, "  born: its epoch, and the run's FLOPs spent by then, trials included\n");
+    if (closing->n_seeds > 0)
         esper_terminal_print(stream,
                              "  dependence: accuracy (points) that the network loses when the seed is taken away\n");
     fflush(stream);

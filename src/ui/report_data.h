@@ -83,6 +83,9 @@ double esper_report_trial_flops(const esper_report_data *data);
 const esper_report_trial *esper_report_trial_of(const esper_report_data *data, const esper_store_seed *seed);
 /* How far chance reaches around a fork's gain, for all candidates together. */
 double esper_report_reach(const esper_report_trial *trial, const esper_report_fork *fork);
+/* Why nothing has grown: what the last trial said, or else the last reason that is one; NULL: nobody says. Borrowed. */
+const char *esper_report_why_nothing(const esper_report_data *data);
+
 /* The share of the run that was spent when it germinated; NaN: nobody says. */
 double esper_report_birth_share(const esper_report_data *data, const esper_store_seed *seed);
 

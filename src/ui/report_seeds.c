@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "slot/gate.h"
 #include "slot/stage.h"
 #include "ui/report_html.h"
 #include "ui/report_sections.h"
@@ -361,6 +362,15 @@ static int find_checks(const esper_report_data *data, int64_t gate, int *first_o
     return n;
 }
 
+/* "" for a check of another version. */
+static const char *about_check(const char *name)
+{
+    for (int kind = 0; kind < ESPER_CHECK_N_KINDS; kind++)
+        if (strcmp(esper_gate_check_name(kind), name) == 0)
+            return esper_gate_check_about(kind);
+    return "";
+}
+
 static void write_evaluation(esper_page *page, const esper_report_data *data, const esper_report_row *row)
 {
     const esper_store_record *gate = &row->record;
@@ -379,7 +389,9 @@ static void write_evaluation(esper_page *page, const esper_report_data *data, co
             const esper_store_record *check = &data->checks.at[first + i].record;
             const char *word = check->check.passed == 1 ? "pass" : "fail";
 
-            esper_html_cells(page, "%s %g %g", check->check.name, check->check.value, check->check.threshold);
+            esper_html(page, "<td>%s<br/><span class=\"soft\">%s</span></td>", check->check.name,
+                       about_check(check->check.name));
+            esper_html_cells(page, "%g %g", check->check.value, check->check.threshold);
             esper_html(page, "<td class=\"%s\">%s</td>", word, word);
         } else
             esper_html(page, "<td colspan=\"4\" class=\"soft\">no check was recorded</td>");
@@ -392,8 +404,8 @@ static void write_evaluation(esper_page *page, const esper_report_data *data, co
 
 static void write_seed_gates(esper_page *page, const esper_report_data *data, int64_t seed)
 {
-    static const char *const columns[] = {"#Epoch",     "Gate",  "Result", "Check", "#Value",
-                                          "#Threshold", "Held", "In words", NULL};
+    static const char *const columns[] = {"#Epoch",     "Gate",  "Result", "Check", "#Measured",
+                                          "#Asked for", "Held", "In words", NULL};
     int n = 0, n_passed = 0;
     char name[128];
 
@@ -423,8 +435,8 @@ void esper_report_gates(esper_page *page, const esper_report_data *data)
     esper_html(page, "<p class=\"soft\">Every evaluation of every gate");
     if (data->run.gate_mode[0] != '\0')
         esper_html(page, " (mode: %s)", data->run.gate_mode);
-    esper_html(page, ", with what was measured and what it was held against. A check without a threshold is yes or "
-                     "no; `contribution` is what this page calls dependence. What a rollback has undone is struck "
+    esper_html(page, ", with what was measured and what was asked for. A question is answered by 1 (yes) or "
+                     "0 (no); `contribution` is what this page calls dependence. What a rollback has undone is struck "
                      "through.</p>\n");
     for (int i = 0; i < data->gates.n; i++) {
         int64_t seed = data->gates.at[i].record.gate.seed;

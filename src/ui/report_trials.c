@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/status.h"
+#include "policy/policy.h"
 #include "policy/trials.h"
 #include "ui/report_html.h"
 #include "ui/report_sections.h"
@@ -121,6 +122,24 @@ double esper_report_birth_share(const esper_report_data *data, const esper_store
     return (double)NAN;
 }
 
+const char *esper_report_why_nothing(const esper_report_data *data)
+{
+    const char *why = NULL;
+
+    for (int i = data->n_trials - 1; i >= 0; i--)
+        if (data->trials[i].verdict != NULL)
+            return data->trials[i].verdict->record.decision.reason;
+    for (int i = 0; i < data->decisions.n; i++) {
+        const esper_report_row *row = &data->decisions.at[i];
+
+        if (row->stands && strcmp(row->record.decision.source, "policy") == 0 &&
+            row->record.decision.reason[0] != '\0' && strcmp(row->record.decision.reason, ESPER_TRIALS_OVER) != 0 &&
+            strcmp(row->record.decision.reason, ESPER_TRIALS_DONE) != 0)
+            why = row->record.decision.reason;
+    }
+    return why;
+}
+
 /* ------------------------------------------------------------------------------------------------ the section */
 
 double esper_report_reach(const esper_report_trial *trial, const esper_report_fork *fork)
@@ -160,7 +179,7 @@ static void write_trial(esper_page *page, const esper_report_trial *trial)
             most = fmax(most, fabs(trial->forks[i].gain) + esper_report_reach(trial, &trial->forks[i]));
     esper_html(page, "<h3>Epoch %" PRId64, epoch);
     if (isfinite(trial->share))
-        esper_html(page, ", %.1f %% of the run spent by its end", 100.0 * trial->share);
+        esper_html(page, ", %.1f %% of the run's training FLOPs spent by its end", 100.0 * trial->share);
     if (is_won(trial))
         esper_html(page, ": %s in %s wins</h3>\n", best->decision.blueprint, best->decision.slot);
     else
@@ -177,10 +196,15 @@ void esper_report_trials(esper_page *page, const esper_report_data *data)
 {
     double flops = esper_report_trial_flops(data), all = (double)data->closing.grown.flops_train;
     char text[ESPER_TEXT_CHARS];
+    const char *why;
 
     esper_html(page, "<h2 id=\"trials\">Trials</h2>\n");
     if (data->n_trials == 0) {
-        esper_html(page, "<p>No trial was held.</p>\n");
+        why = esper_report_why_nothing(data);
+        if (data->run.policy[0] != '\0' && strcmp(data->run.policy, esper_policy_trials.name) != 0)
+            esper_html(page, "<p>No trial was held: %s decided, which decides otherwise.</p>\n", data->run.policy);
+        else
+            esper_html(page, "<p>No trial was held%s%s.</p>\n", why != NULL ? ": " : "", why != NULL ? why : "");
         return;
     }
     esper_html(page, "<p>Trials took %s of training", esper_text_flops(flops, text));

@@ -895,6 +895,7 @@ static void closing_table(void **state)
         "  r1c1   norm                 16          38  training       dependence -\n"
         "\n"
         "  gain: validation loss (nats) that its fork won over the one that got nothing, best of so many tried\n"
+        "  born: its epoch, and the run's FLOPs spent by then, trials included\n"
         "  dependence: accuracy (points) that the network loses when the seed is taken away\n";
     static const esper_growth_seed seeds[] = {
         {.slot = "r0c1",
@@ -975,6 +976,7 @@ static void closing_table_on_a_terminal(void **state)
                                  "\r\n"
                                  "  gain: validation loss (nats) that its fork won over the one that got nothing,\r\n"
                                  "  best of so many tried\r\n"
+                                 "  born: its epoch, and the run's FLOPs spent by then, trials included\r\n"
                                  "  dependence: accuracy (points) that the network loses when the seed is taken\r\n"
                                  "  away\r\n";
     esper_growth_seed seed = {.slot = "r0c1",

@@ -535,9 +535,11 @@ static void its_seeds(void **state)
                "<span class=\"soft\">+1.43 to +2.05</span></td>");
     has(&page, "seed 1 (conv_light in r1c0): 2 evaluations, 2 passed");
     has(&page, "seed 2 (attention in r0c0): 1 evaluation, 0 passed");
-    has(&page, "<td>contribution</td><td class=\"n\">0.08</td><td class=\"n\">0.5</td>"
-               "<td class=\"fail\">fail</td>");
-    has(&page, "<td>healthy</td><td class=\"n\">1</td><td class=\"n\">\xe2\x80\x93</td>");
+    has(&page,
+        "<td>contribution<br/><span class=\"soft\">dependence: points of accuracy that are lost without it</span></td><td class=\"n\">0.08</td><td class=\"n\">0.5</td>"
+        "<td class=\"fail\">fail</td>");
+    has(&page,
+        "<td>healthy<br/><span class=\"soft\">are all its numbers finite?</span></td><td class=\"n\">1</td><td class=\"n\">\xe2\x80\x93</td>");
     esper_page_fini(&page);
 }
 
@@ -692,7 +694,8 @@ static void numbers_that_are_none(void **state)
     page = page_of("nan.sqlite");
     has(&page, "not finite: a cross at the foot");
     has(&page, "above the axis and cut off");
-    has(&page, "<td>contribution</td><td class=\"n\">nan</td><td class=\"n\">1</td><td class=\"fail\">");
+    has(&page,
+        "<td>contribution<br/><span class=\"soft\">dependence: points of accuracy that are lost without it</span></td><td class=\"n\">nan</td><td class=\"n\">1</td><td class=\"fail\">");
     has(&page, "<th scope=\"row\">grown host</th><td class=\"n\">nan</td>");
     has(&page, "<td class=\"n\">-inf</td>");
     assert_null(strstr(strstr(page.text, "id=\"accuracy-t\""), "d=\"Mnan"));
@@ -785,7 +788,7 @@ static void trials(void **state)
     end(store, &run, 76.0, 9418, 3);
     page = page_of("trials.sqlite");
     has(&page, "Trials took 10.0 GFLOP of training");
-    has(&page, "<h3>Epoch 1, 12.5 % of the run spent by its end: conv_light in r0c1 wins</h3>");
+    has(&page, "<h3>Epoch 1, 12.5 % of the run's training FLOPs spent by its end: conv_light in r0c1 wins</h3>");
     has(&page,
         "<td colspan=\"2\">nothing</td><td class=\"n\">2</td><td class=\"n\">200</td><td class=\"n\">0.5000</td>");
     /* of two candidates: 1.960 errors each way */
@@ -794,14 +797,14 @@ static void trials(void **state)
                "<td class=\"n\">+0.0804 to +0.1196</td><td class=\"gauge\"><svg");
     has(&page, "<td class=\"n\">1</td><td class=\"n\">100</td><td class=\"n\">nan</td><td class=\"n\">nan</td>");
     has(&page,
-        "<h3>Epoch 2, 12.5 % of the run spent by its end: none pays</h3>\n<p class=\"soft\">Of 1 tried none pays.</p>");
+        "<h3>Epoch 2, 12.5 % of the run's training FLOPs spent by its end: none pays</h3>\n<p class=\"soft\">Of 1 tried none pays.</p>");
     has(&page, "<td class=\"n\">-0.0200</td><td class=\"n\">-0.0364 to -0.0036</td>"); /* of one: 1.645 */
-    has(&page, "<h3>Epoch 3, 12.5 % of the run spent by its end: not decided</h3>");
+    has(&page, "<h3>Epoch 3, 12.5 % of the run's training FLOPs spent by its end: not decided</h3>");
     has(&page, "<td class=\"n\">+0.1000<br/><span class=\"soft\">+0.0804 to +0.1196</span></td>"); /* in the lineage */
     has(&page, "2 decisions, 1 of them to wait"); /* forks are none */
     esper_page_fini(&page);
     page = page_of("full.sqlite");
-    has(&page, "<p>No trial was held.</p>");
+    has(&page, "<p>No trial was held: heuristic decided, which decides otherwise.</p>");
     esper_page_fini(&page);
 }
 
