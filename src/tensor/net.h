@@ -160,6 +160,8 @@ typedef struct esper_net_lstm_in {
 
 int esper_net_lstm(esper_net *net, esper_net_lstm_in in, int *cells_out); /* cells_out may be NULL */
 int esper_net_concat(esper_net *net, int a, int b);
+int esper_net_add_rows(esper_net *net, int a, int b);
+int esper_net_pool_rows(esper_net *net, int x, int there, int groups); /* groups: T */
 
 /* An activation whose gradient the caller writes (esper_plan_grad) before each backward pass: a net may have several, beside
  * its output or loss. It is kept. What operations that read it add comes on top. */

@@ -343,3 +343,23 @@ int esper_net_concat(esper_net *net, int a, int b)
     T = left->dim[0];
     return esper_net_push_op(net, ESPER_OP_CONCAT, in, 2, (int[]){T, left->dim[1] + (int)(right->count / T)});
 }
+
+int esper_net_add_rows(esper_net *net, int a, int b)
+{
+    const esper_tensor *rows = esper_net_get(net, a), *one = esper_net_get(net, b);
+
+    NEED(rows != NULL && one != NULL && rows->rank == 2 && one->rank == 2 && rows->dim[1] == one->dim[1] &&
+             rows->dim[0] % one->dim[0] == 0,
+         "add_rows", "needs a (T S,D) and b (T,D)");
+    return push_like(net, ESPER_OP_ADD_ROWS, (int[]){a, b});
+}
+
+int esper_net_pool_rows(esper_net *net, int x, int there, int groups)
+{
+    const esper_tensor *rows = esper_net_get(net, x);
+
+    NEED(rows != NULL && rows->rank == 2 && groups > 0 && rows->dim[0] % groups == 0 &&
+             esper_net_is_vector(net, there, rows->dim[0]),
+         "pool_rows", "needs x (T S,D) and a number for each of its rows");
+    return esper_net_push_op(net, ESPER_OP_POOL_ROWS, (int[]){x, there}, 2, (int[]){groups, 2 * rows->dim[1]});
+}

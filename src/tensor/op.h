@@ -44,6 +44,9 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
  *                 T steps from the state h, c; gates: what comes in at each step; where reset is not 0 a step begins from
  *                 nothing. No gradient comes in through the cells
  *   concat        a (T,A), b with T rows of B elements             -> y (T,A+B)            side by side
+ *   add_rows      a (T S,D), b (T,D)                               -> y (T S,D): S rows of a get one of b each
+ *   pool_rows     x (T S,D), there (T S)                           -> y (T,2D): mean, then largest, of those S rows of x where
+ *                 there is not 0; zeros where all are
  */
 #define ESPER_OP_LIST(X)                                            \
     X(CONV2D, conv2d, 2, 1, 0x3, 0x1, 0x0)                        \
@@ -72,6 +75,8 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
     X(BLEND_GATE, blend_gate, 4, 1, 0x7, 0xf, 0x0)                \
     X(LSTM, lstm, 6, 3, 0x1f, 0x38, 0x7)                          \
     X(CONCAT, concat, 2, 1, 0x3, 0x0, 0x0)                        \
+    X(ADD_ROWS, add_rows, 2, 1, 0x3, 0x0, 0x0)                    \
+    X(POOL_ROWS, pool_rows, 2, 1, 0x1, 0x3, 0x0)                  \
     /* Not part of a network: work on flat ranges of a slab. */     \
     X(GRAD_NORM, grad_norm, 1, 2, 0x0, 0x0, 0x0)                  \
     X(SGD, sgd, 3, 1, 0x0, 0x0, 0x0)                              \

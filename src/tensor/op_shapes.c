@@ -156,6 +156,13 @@ void esper_assert_shapes(esper_op_kind kind, const esper_lane *lane)
         assert(y->count == x->count + in[1].count);
         assert(x->count % y->dim[0] == 0 && in[1].count % y->dim[0] == 0);
         break;
+    case ESPER_OP_ADD_ROWS:
+        assert(is_like(x, y) && in[1].dim[1] == y->dim[1] && y->dim[0] % in[1].dim[0] == 0);
+        break;
+    case ESPER_OP_POOL_ROWS:
+        assert(x->rank == 2 && y->dim[1] == 2 * x->dim[1] && x->dim[0] % y->dim[0] == 0);
+        assert(in[1].count == x->dim[0]);
+        break;
     case ESPER_OP_GRAD_NORM:
     case ESPER_OP_SGD:
     case ESPER_OP_ADAMW:

@@ -57,6 +57,8 @@ static const struct uncovered {
     {ESPER_OP_BLEND_GATE, -1, "in slotted nets only: spoiled in tensor/mutation"},
     {ESPER_OP_LSTM, -1, "in the policy alone: spoiled in tensor/mutation"},
     {ESPER_OP_CONCAT, -1, "in the policy alone: spoiled in tensor/mutation"},
+    {ESPER_OP_ADD_ROWS, -1, "in the policy alone: spoiled in tensor/mutation"},
+    {ESPER_OP_POOL_ROWS, -1, "in the policy alone: spoiled in tensor/mutation"},
     {ESPER_OP_ADAMW, -1, "recorded with sgd: spoiled in tensor/mutation"},
     {ESPER_OP_SOFTMAX_XENT, 1, "the number of correct answers was not recorded: spoiled in tensor/mutation"},
     {ESPER_OP_GRAD_NORM, 1, "partial sums, used up when the launch is done: spoiled in tensor/mutation"},

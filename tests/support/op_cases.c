@@ -202,15 +202,9 @@ static void draw_gelu(draw *d)
 }
 
 /* All values of x differ by 1/64 or more. */
-static void draw_max_pool(draw *d)
+/* No two the same, nor so near that a difference would change which is the largest. */
+static void draw_distinct(draw *d, op_tensor *x)
 {
-    int32_t dim[3];
-    op_tensor *x;
-
-    feature_shape(d, dim);
-    dim[1]++;
-    dim[2]++;
-    x = add_in(d, 0, OP_SAMPLE, 3, dim);
     for (size_t i = 0; i < x->total; i++)
         x->value[i] = (double)i / 64;
     for (size_t i = x->total - 1; i > 0; i--) {
@@ -220,6 +214,18 @@ static void draw_max_pool(draw *d)
         x->value[i] = x->value[other];
         x->value[other] = value;
     }
+}
+
+static void draw_max_pool(draw *d)
+{
+    int32_t dim[3];
+    op_tensor *x;
+
+    feature_shape(d, dim);
+    dim[1]++;
+    dim[2]++;
+    x = add_in(d, 0, OP_SAMPLE, 3, dim);
+    draw_distinct(d, x);
     add_out(d, 0, OP_SAMPLE, 3, DIM(dim[0], dim[1] / 2, dim[2] / 2));
 }
 
@@ -414,6 +420,30 @@ static void draw_concat(draw *d)
     add_out(d, 0, OP_SAMPLE, 2, DIM(T, A + B));
 }
 
+static void draw_add_rows(draw *d)
+{
+    int32_t T = between(&d->rng, 1, 5), S = between(&d->rng, 1, d->large ? 20 : 4);
+    int32_t D = between(&d->rng, 1, d->large ? 40 : 6);
+
+    add_in(d, 0, OP_SAMPLE, 2, DIM(T * S, D));
+    add_in(d, 1, OP_SAMPLE, 2, DIM(T, D));
+    add_out(d, 0, OP_SAMPLE, 2, DIM(T * S, D));
+}
+
+/* Groups of which nothing is there, too. */
+static void draw_pool_rows(draw *d)
+{
+    int32_t T = between(&d->rng, 1, 5), S = between(&d->rng, 1, d->large ? 20 : 4);
+    int32_t D = between(&d->rng, 1, d->large ? 40 : 6);
+    op_tensor *there;
+
+    draw_distinct(d, add_in(d, 0, OP_SAMPLE, 2, DIM(T * S, D)));
+    there = add_in(d, 1, OP_SAMPLE, 1, DIM(T * S));
+    for (size_t k = 0; k < there->total; k++)
+        there->value[k] = chance(&d->rng, 60) ? 1 : 0;
+    add_out(d, 0, OP_SAMPLE, 2, DIM(T, 2 * D));
+}
+
 /* Parameters with gradients, and moments. */
 static void draw_flat(draw *d, int n_moments, bool with_norm)
 {
@@ -488,6 +518,8 @@ static void (*const draw_kind[ESPER_N_OPS])(draw *d) = {
     [ESPER_OP_BLEND_GATE] = draw_blend_gate,
     [ESPER_OP_LSTM] = draw_lstm,
     [ESPER_OP_CONCAT] = draw_concat,
+    [ESPER_OP_ADD_ROWS] = draw_add_rows,
+    [ESPER_OP_POOL_ROWS] = draw_pool_rows,
     [ESPER_OP_GRAD_NORM] = draw_grad_norm,
     [ESPER_OP_SGD] = draw_sgd,
     [ESPER_OP_ADAMW] = draw_adamw,

@@ -364,6 +364,32 @@ static double concat(const element *e)
     return at < A ? x_at(e->c, 0, row * A + at) : x_at(e->c, 1, row * (width - A) + at - A);
 }
 
+static double add_rows(const element *e)
+{
+    size_t D = (size_t)e->c->in[1].dim[1], T = (size_t)e->c->in[1].dim[0], S = (size_t)e->c->in[0].dim[0] / T;
+    size_t row = e->i / D;
+
+    return x_at(e->c, 0, e->at) + x_at(e->c, 1, (e->n * T + row / S) * D + e->i % D);
+}
+
+static double pool_rows(const element *e)
+{
+    size_t T = (size_t)e->c->out[0].dim[0], S = (size_t)e->c->in[0].dim[0] / T, D = (size_t)e->c->in[0].dim[1];
+    size_t group = e->n * T + e->i / (2 * D), column = e->i % (2 * D), n = 0;
+    double sum = 0, largest = -INFINITY;
+
+    for (size_t row = group * S; row < (group + 1) * S; row++) {
+        double x = x_at(e->c, 0, row * D + column % D);
+
+        if (x_at(e->c, 1, row) == 0)
+            continue;
+        sum += x;
+        largest = fmax(largest, x);
+        n++;
+    }
+    return n == 0 ? 0 : column < D ? sum / (double)n : largest;
+}
+
 /* ---- loss ---- */
 
 static double log_sum_exp(const double *row, size_t V)
@@ -481,6 +507,8 @@ static const struct op_definition {
     [ESPER_OP_BLEND_GATE] = {blend_gate, NULL},
     [ESPER_OP_LSTM] = {lstm, NULL},
     [ESPER_OP_CONCAT] = {concat, NULL},
+    [ESPER_OP_ADD_ROWS] = {add_rows, NULL},
+    [ESPER_OP_POOL_ROWS] = {pool_rows, NULL},
     [ESPER_OP_GRAD_NORM] = {grad_norm, NULL},
     [ESPER_OP_SGD] = {given_norm, sgd_state},
     [ESPER_OP_ADAMW] = {given_norm, adamw_state},

@@ -244,6 +244,8 @@ static const struct {
     [ESPER_OP_BLEND_GATE] = {true, blend_gate},
     [ESPER_OP_LSTM] = {true, lstm},
     [ESPER_OP_CONCAT] = {true, concat},
+    [ESPER_OP_ADD_ROWS] = {true, NULL}, /* in policies alone, which nobody exports */
+    [ESPER_OP_POOL_ROWS] = {true, NULL},
     [ESPER_OP_GRAD_NORM] = {true, NULL},
     [ESPER_OP_SGD] = {true, NULL},
     [ESPER_OP_ADAMW] = {true, NULL},

@@ -298,6 +298,20 @@ static int concat_rows(parts *p)
     return esper_net_concat(&p->net, a, p->vector);
 }
 
+static int add_five_rows(parts *p)
+{
+    int a = esper_net_input(&p->net, "a", ESPER_F32, 2, (int[]){5, 4});
+
+    return esper_net_add_rows(&p->net, a, esper_net_input(&p->net, "b", ESPER_F32, 2, (int[]){2, 4}));
+}
+
+static int pool_five_rows(parts *p)
+{
+    int a = esper_net_input(&p->net, "a", ESPER_F32, 2, (int[]){5, 4}), five = 5;
+
+    return esper_net_pool_rows(&p->net, a, esper_net_input(&p->net, "there", ESPER_F32, 1, &five), 2);
+}
+
 static int gradient_of_param(parts *p)
 {
     esper_net_take_grad(&p->net, p->channel);
@@ -393,6 +407,8 @@ static const refusal refusals[] = {
     {"lstm with another state", lstm_state, "needs a state of H and H"},
     {"lstm with a reset too few", lstm_reset, "a reset for each step"},
     {"concat of 4 elements to 3 rows", concat_rows, "b with T rows"},
+    {"5 rows for 2", add_five_rows, "a (T S,D) and b (T,D)"},
+    {"5 rows in 2 groups", pool_five_rows, "a number for each of its rows"},
     {"a gradient given for a parameter", gradient_of_param, "or of a parameter"},
     {"rank 5", rank_five, "deep: rank 5"},
     {"rank 0", rank_zero, "flat: rank 0"},

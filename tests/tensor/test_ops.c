@@ -943,6 +943,39 @@ static void test_lstm(void **state)
         check_lstm(sets[i]);
 }
 
+/* Of equals the first gets the gradient; where nothing is there nothing comes, nor goes back; NaN is the largest. */
+static void test_pool_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_sets; i++) {
+        op_case c;
+        op_run run;
+
+        begin(&c, ESPER_OP_POOL_ROWS, 1);
+        input(&c, 0, OP_SAMPLE, DIMS(6, 1), VALUES(2, 4, 4, 8, D_NAN, 5));
+        input(&c, 1, OP_SAMPLE, DIMS(6), VALUES(0, 1, 1, 0, 0, 0));
+        output(&c, 0, OP_SAMPLE, DIMS(2, 2));
+        gradient(&c.out[0], VALUES(6, 3, 9, 9));
+        gradient(&c.in[0], NULL);
+        go(&run, &c, sets[i]);
+        expect(&run, "out[0].data", VALUES(4, 4, 0, 0), EXACT);
+        expect(&run, "in[0].grad", VALUES(0, 6, 3, 0, 0, 0), EXACT);
+        op_run_fini(&run);
+        op_case_fini(&c);
+        begin(&c, ESPER_OP_POOL_ROWS, 1);
+        input(&c, 0, OP_SAMPLE, DIMS(3, 1), VALUES(2, D_NAN, 7));
+        input(&c, 1, OP_SAMPLE, DIMS(3), VALUES(1, 1, 1));
+        output(&c, 0, OP_SAMPLE, DIMS(1, 2));
+        gradient(&c.out[0], VALUES(3, 1));
+        gradient(&c.in[0], NULL);
+        go(&run, &c, sets[i]);
+        expect(&run, "out[0].data", VALUES(D_NAN, D_NAN), EXACT);
+        expect(&run, "in[0].grad", VALUES(1, 2, 1), EXACT);
+        op_run_fini(&run);
+        op_case_fini(&c);
+    }
+}
+
 static void test_op_info(void **state)
 {
     (void)state;
@@ -1005,6 +1038,7 @@ int main(void)
         cmocka_unit_test(test_gate_gradient),
         cmocka_unit_test(test_blend_values),
         cmocka_unit_test(test_lstm),
+        cmocka_unit_test(test_pool_rows),
         cmocka_unit_test(test_op_info),
     };
 

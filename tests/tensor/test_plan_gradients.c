@@ -118,6 +118,16 @@ static int make_concat(esper_net *net, int x)
     return esper_net_concat(net, x, esper_net_tanh(net, x));
 }
 
+/* x is one group of rows. */
+static int make_rows(esper_net *net, int x)
+{
+    int there = esper_net_relu(net, side_input(net, "there", 1, (int[]){5})); /* half of them 0 */
+    int pooled = esper_net_pool_rows(net, x, there, 1);
+
+    return esper_net_add_rows(net, x,
+                              esper_net_linear(net, pooled, param(net, "w", 2, (int[]){12, 24}), ESPER_NO_TENSOR));
+}
+
 /* The state comes from x as well: every gradient has a place where it is added. */
 static int make_lstm(esper_net *net, int x)
 {
@@ -174,6 +184,7 @@ static const struct {
     {"blend_mul", make_blend_mul, false},
     {"blend_gate", make_blend_gate, false},
     {"concat", make_concat, true},
+    {"pool_rows and add_rows", make_rows, true},
     {"lstm", make_lstm, true},
 };
 

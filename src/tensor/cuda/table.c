@@ -17,6 +17,8 @@
     X(BLEND_GATE, blend_gate)             \
     X(DROPOUT, dropout)                   \
     X(CONCAT, concat)                     \
+    X(ADD_ROWS, add_rows)                 \
+    X(POOL_ROWS, pool_rows)               \
     X(EMBEDDING, embedding)               \
     X(SOFTMAX_XENT, softmax_xent)         \
     X(GRAD_NORM, grad_norm)               \
