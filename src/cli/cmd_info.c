@@ -187,8 +187,9 @@ static esper_status info_rewards(const question *asked)
 static esper_status info_features(const question *asked)
 {
     static const char *const how[] = {"as it is", "running", "running, -1 as 0"}; /* by esper_norm_how */
-    static const char *const heads[] = {"how it learns", "what is under way",
-                                        "of each slot, one after the other behind these"};
+    static const char *const heads[] = {"how it learns", "what is under way", "what there is to grow",
+                                        "the seed of each slot, one slot after the other behind these",
+                                        "the slot itself, behind its seed"};
     const esper_feature *list;
     int n, group = -1;
 
@@ -198,7 +199,7 @@ static esper_status info_features(const question *asked)
         stdout,
         "what a learned policy sees: %d values of the run and %d of each slot\n\n"
         "symlog(x) = sign(x) ln(1 + |x|); part(x) = min(x, max_epochs) / max_epochs; running: less the running\n"
-        "mean, by the running deviation\n",
+        "mean, by the running deviation. A slot is known by what it has, and not by its number\n",
         (int)ESPER_FEATURES_RUN, (int)ESPER_FEATURES_SLOT);
     for (int i = 0; i < n; i++) {
         char at[16];

@@ -34,6 +34,34 @@ static esper_status count_blueprints(esper_growth *growth)
     return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
 }
 
+/* How much of the host is in front of each slot. */
+static void find_places(esper_growth *growth)
+{
+    const esper_net *plain = &growth->network->engine->plain;
+    double params = 0.0, flops = 0.0, all_params = (double)esper_net_count_params(plain, 0);
+    double all_flops = esper_net_flops(plain);
+
+    for (int o = 0; o < plain->n_ops; o++) {
+        esper_lane lane = esper_net_lane(plain, &plain->ops[o]);
+
+        for (int i = 0; i < esper_op_info_of(plain->ops[o].kind)->n_in; i++) {
+            int t = plain->ops[o].in[i];
+
+            if (t != ESPER_NO_TENSOR && plain->tensors[t].role == ESPER_ROLE_PARAM)
+                params += (double)plain->tensors[t].count;
+        }
+        flops += esper_op_cost(plain->ops[o].kind, ESPER_FORWARD, &lane, 1).flops;
+        for (int k = 0; k < growth->network->slots.n; k++) {
+            const esper_boundary *at = esper_net_find_boundary(plain, growth->network->slots.slot[k].id);
+
+            if (at == NULL || at->tensor != plain->ops[o].out[0])
+                continue;
+            growth->deciding.params_before[k] = all_params > 0.0 ? fmin(params / all_params, 1.0) : 0.0;
+            growth->deciding.flops_before[k] = all_flops > 0.0 ? flops / all_flops : 0.0;
+        }
+    }
+}
+
 /* Likewise, where a limit asks for it. */
 static esper_status count_flops(esper_growth *growth)
 {
@@ -260,6 +288,7 @@ static esper_status open_parts(esper_growth *growth, const char *inject)
     ESPER_TRY(esper_backend_alloc(network->engine->backend, (size_t)n_buffers * sizeof(float), &memory));
     growth->measuring.buffers = memory;
     ESPER_TRY(count_blueprints(growth));
+    find_places(growth);
     ESPER_TRY(count_flops(growth));
     for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
         growth->state.seed[k].ratio = (double)NAN;

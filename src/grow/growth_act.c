@@ -66,6 +66,8 @@ static void show_slot(const esper_growth *growth, int k, const esper_policy_view
     view->stage = slot->stage;
     view->closed = !esper_slots_is_open(&growth->network->slots, k);
     view->channels = slot->channels;
+    view->params_before = growth->deciding.params_before[k];
+    view->flops_before = growth->deciding.flops_before[k];
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
     view->blueprints = view->closed ? 0 : esper_policy_blueprints(growth->network->engine->host.topology);

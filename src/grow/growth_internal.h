@@ -94,6 +94,7 @@ typedef struct growth_deciding {
     esper_gate_result       gates[ESPER_MAX_SLOTS];
     int64_t                 blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
     int64_t                 gate_params[ESPER_MAX_SLOTS];
+    double                  params_before[ESPER_MAX_SLOTS], flops_before[ESPER_MAX_SLOTS]; /* as views have them */
     double                  host_flops; /* of a sample; with the next two counted where max_flops is set */
     double                  blueprint_flops[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
     double                  gate_flops[ESPER_MAX_SLOTS];

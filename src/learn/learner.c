@@ -68,7 +68,7 @@ static esper_status open_parts(esper_learner *learner, const esper_learner_desc 
     ppo.seed = config->seed;
     ESPER_TRY(esper_growth_reward_config(config, &learner->reward));
     ESPER_TRY(esper_ppo_open(desc->backend, &ppo, &learner->ppo));
-    ESPER_TRY(esper_learned_normaliser(&learner->identity, 0.0, &learner->norm));
+    ESPER_TRY(esper_learned_normaliser(0.0, &learner->norm));
     ESPER_TRY(esper_rollout_open(&shape, &learner->rollout));
     return open_memory(learner);
 }
@@ -169,13 +169,13 @@ static esper_status look_at(esper_learner *learner, int i, const esper_policy_vi
 
     env->waits = true;
     esper_feature_memory_begin(&env->memory, view);
-    ESPER_TRY(esper_features_fill(view, &env->memory, row, learner->ids + (size_t)i * (size_t)learner->identity.n_slots,
-                                  &n_bad));
+    ESPER_TRY(esper_features_fill(view, &env->memory, learner->identity.n_slots, row,
+                                  learner->ids + (size_t)i * (size_t)learner->identity.n_slots, &n_bad));
     learner->n_bad_observations += (uint64_t)n_bad;
     esper_normaliser_gather(learner->norm, row);
     esper_normaliser_apply(learner->norm, row, row);
     for (int s = 0; s < learner->identity.n_slots; s++)
-        env->contributions[s] = view->slots[s].measured ? (float)view->slots[s].contribution : NAN;
+        env->contributions[s] = s < view->n_slots && view->slots[s].measured ? (float)view->slots[s].contribution : NAN;
     return ESPER_OK;
 }
 

@@ -17,7 +17,7 @@ static const esper_feature features[] = {
 
 enum { N_FEATURES = sizeof(features) / sizeof(features[0]) };
 
-_Static_assert(ESPER_FEATURES_RUN == 23 && ESPER_FEATURES_SLOT == 31, "policies were trained with these");
+_Static_assert(ESPER_FEATURES_RUN == 39 && ESPER_FEATURES_SLOT == 52, "policies were trained with these");
 _Static_assert(ESPER_FEATURE_LOSSES_END - ESPER_FEATURE_LOSSES + 1 == ESPER_POLICY_HISTORY, "as many as are tracked");
 
 const esper_feature *esper_feature_list(int *n_out)
@@ -28,7 +28,9 @@ const esper_feature *esper_feature_list(int *n_out)
 
 const char *esper_feature_group_name(esper_feature_group group)
 {
-    return group == ESPER_FEATURE_HOST ? "host" : group == ESPER_FEATURE_CONTEXT ? "context" : "slot";
+    static const char *const names[] = {"host", "context", "task", "slot", "place"};
+
+    return names[group];
 }
 
 int esper_features_count(int n_slots)
@@ -36,15 +38,10 @@ int esper_features_count(int n_slots)
     return ESPER_FEATURES_RUN + ESPER_FEATURES_SLOT * n_slots;
 }
 
-void esper_features_how(int n_slots, uint8_t *how_out)
+void esper_features_how(uint8_t *how_out)
 {
-    for (int i = 0; i < N_FEATURES; i++) {
-        bool of_slot = features[i].group == ESPER_FEATURE_SLOT;
-
-        for (int s = 0; s < (of_slot ? n_slots : 1); s++)
-            memset(how_out + (of_slot ? esper_features_count(s) : 0) + features[i].at, features[i].how,
-                   (size_t)features[i].n);
-    }
+    for (int i = 0; i < N_FEATURES && features[i].group < ESPER_FEATURE_SLOT; i++)
+        memset(how_out + features[i].at, features[i].how, (size_t)features[i].n);
 }
 
 /* ------------------------------------------------------------------------------------------------ memory */
@@ -94,6 +91,7 @@ typedef struct filling {
     const esper_policy_view *view;
     float                   *at;     /* of the run, or of one slot */
     double                   epochs; /* that epochs are parts of */
+    int                      n_blueprints; /* of the topology */
     int                      n_bad;
 } filling;
 
@@ -138,6 +136,35 @@ static int count_stages(const esper_policy_view *view, uint32_t stages)
     return n;
 }
 
+/* Of a limit; all of it where there is none. */
+static double left_of(double limit, double total)
+{
+    return limit > 0.0 ? fmax(0.0, cut(1.0 - total / limit)) : 1.0;
+}
+
+static void fill_task(filling *f)
+{
+    const esper_policy_view *view = f->view;
+    double n = view->n_slots, grown = 0.0, total = (double)view->params_total;
+
+    for (int s = 0; s < view->n_slots; s++)
+        grown += esper_stage_has_seed(view->slots[s].stage) ? (double)view->slots[s].params : 0.0;
+    f->at[ESPER_FEATURE_TOPOLOGY + view->topology] = 1.0f;
+    put(f, ESPER_FEATURE_SHARE, cut(view->share));
+    put(f, ESPER_FEATURE_LOSS_TRAIN, symlog(view->loss_train) / 7.0);
+    put(f, ESPER_FEATURE_ACCURACY_TRAIN, view->accuracy_train / 100.0);
+    put(f, ESPER_FEATURE_ACCURACY_BEST, view->signals.best_accuracy / 100.0);
+    put(f, ESPER_FEATURE_PLATEAU, cut(view->signals.plateau_epochs / 10.0));
+    put(f, ESPER_FEATURE_SETTLED, view->signals.host_stabilized);
+    put(f, ESPER_FEATURE_N_SLOTS, log(n) / log((double)ESPER_POLICY_MAX_SLOTS));
+    put(f, ESPER_FEATURE_N_SEEDS, esper_policy_view_seeds(view) / n);
+    put(f, ESPER_FEATURE_PARAMS, log1p(total) / 14.0);
+    put(f, ESPER_FEATURE_GROWTH, total > grown && grown > 0.0 ? log(total / (total - grown)) : 0.0);
+    put(f, ESPER_FEATURE_PARAMS_LEFT, left_of((double)view->params_limit, total));
+    put(f, ESPER_FEATURE_FLOPS_LEFT, left_of(view->flops_limit, view->flops_total));
+    put(f, ESPER_FEATURE_FORWARDS, view->advances_itself);
+}
+
 static void fill_run(filling *f, const esper_feature_memory *memory)
 {
     const esper_policy_view *view = f->view;
@@ -159,6 +186,38 @@ static void fill_run(filling *f, const esper_feature_memory *memory)
     put(f, ESPER_FEATURE_N_HOLDING, count_stages(view, 1u << ESPER_STAGE_HOLDING | 1u << ESPER_STAGE_FOSSILIZED) / n);
     put(f, ESPER_FEATURE_SUCCESS, memory->last_success != 0);
     f->at[ESPER_FEATURE_LAST_OP + memory->last_op] = 1.0f;
+    fill_task(f);
+}
+
+/* The slot itself, whatever is in it. widest: channels; most: evidence, of all slots. */
+static void fill_place(filling *f, int s, int widest, double most)
+{
+    const esper_policy_view *view = f->view;
+    const esper_policy_slot *slot = &view->slots[s];
+    double total = fmax((double)view->params_total, 1.0), least = 0.0, largest = 0.0;
+    int n = 0;
+
+    for (int i = 1; i < ESPER_POLICY_BLUEPRINTS; i++)
+        if ((slot->blueprints >> i & 1u) != 0) {
+            double params = (double)slot->blueprint_params[i];
+
+            least = n == 0 ? params : fmin(least, params);
+            largest = fmax(largest, params);
+            n++;
+        }
+    f->at[ESPER_FEATURE_THERE] = 1.0f;
+    f->at[ESPER_FEATURE_OPEN] = slot->stage == ESPER_STAGE_DORMANT && n > 0;
+    put(f, ESPER_FEATURE_COOLDOWN, cut(slot->cooldown_left / 12.0));
+    put(f, ESPER_FEATURE_PARAMS_BEFORE, slot->params_before);
+    put(f, ESPER_FEATURE_FLOPS_BEFORE, slot->flops_before);
+    put(f, ESPER_FEATURE_CHANNELS, log1p(slot->channels) / 7.0);
+    put(f, ESPER_FEATURE_WIDTH, widest > 0 ? (double)slot->channels / widest : 0.0);
+    f->at[ESPER_FEATURE_EVIDENCE] = (float)(!isfinite(slot->evidence) ? ESPER_FEATURE_MISSING
+                                            : most > 0.0              ? cut(slot->evidence / most)
+                                                                      : 0.0);
+    put(f, ESPER_FEATURE_N_BLUEPRINTS, (double)n / f->n_blueprints);
+    put(f, ESPER_FEATURE_CHEAPEST, log1p(least / total));
+    put(f, ESPER_FEATURE_DEAREST, log1p(largest / total));
 }
 
 static void fill_slot(filling *f, const esper_policy_slot *slot, double health_before, int since)
@@ -188,26 +247,48 @@ static void fill_slot(filling *f, const esper_policy_slot *slot, double health_b
     put(f, ESPER_FEATURE_STAGE_EPOCHS, part(f, slot->epochs_in_stage));
     put(f, ESPER_FEATURE_SEED_EPOCHS, part(f, slot->epochs_total));
     put(f, ESPER_FEATURE_FRESHNESS, since >= 0 ? pow(ESPER_FEATURE_FADE, since) : ESPER_FEATURE_MISSING);
+    put(f, ESPER_FEATURE_SEED_PARAMS, log1p((double)slot->params) / 14.0);
+    put(f, ESPER_FEATURE_SEED_SHARE, cut((double)slot->params / fmax((double)f->view->params_total, 1.0)));
+    put_measured(f, ESPER_FEATURE_IMPROVEMENT, cut(slot->improvement / 10.0));
+    put_measured(f, ESPER_FEATURE_IMPROVEMENT_TOTAL, cut(slot->improvement_total / 10.0));
+    f->at[ESPER_FEATURE_BOUNDED] = isfinite(slot->contribution_low) && isfinite(slot->contribution_high);
+    put_measured(f, ESPER_FEATURE_CONTRIBUTION_LOW, cut(slot->contribution_low / 10.0));
+    put_measured(f, ESPER_FEATURE_CONTRIBUTION_HIGH, cut(slot->contribution_high / 10.0));
+    put_measured(f, ESPER_FEATURE_GRADIENT_RATIO, cut(slot->gradient_ratio / 10.0));
+    f->at[ESPER_FEATURE_TRIED] = isfinite(slot->trial_gain);
+    put_measured(f, ESPER_FEATURE_TRIAL_GAIN, cut(slot->trial_gain / 10.0));
 }
 
-esper_status esper_features_fill(const esper_policy_view *view, const esper_feature_memory *memory, float *obs_out,
-                                 int32_t *blueprints_out, int *n_bad_out)
+esper_status esper_features_fill(const esper_policy_view *view, const esper_feature_memory *memory, int n_slots,
+                                 float *obs_out, int32_t *blueprints_out, int *n_bad_out)
 {
     filling f = {.view = view, .at = obs_out, .epochs = view->max_epochs > 0 ? view->max_epochs : ESPER_FEATURE_EPOCHS};
+    double most = 0.0;
+    int widest = 0;
 
     if (memory->last_op < 0 || memory->last_op >= ESPER_N_SLOT_OPS)
         return ESPER_FAIL(ESPER_E_ARG, "the last operation is %d, which is none", (int)memory->last_op);
-    for (int s = 0; s < view->n_slots; s++)
+    if (view->n_slots > n_slots)
+        return ESPER_FAIL(ESPER_E_ARG, "a view of %d slots, and room for %d", view->n_slots, n_slots);
+    for (int s = 0; s < view->n_slots; s++) {
         if (esper_stage_index(view->slots[s].stage) < 0)
             return ESPER_FAIL(ESPER_E_ARG, "slot %s: %d is no stage", view->slots[s].id, view->slots[s].stage);
-    memset(obs_out, 0, (size_t)esper_features_count(view->n_slots) * sizeof(*obs_out));
+        widest = view->slots[s].channels > widest ? view->slots[s].channels : widest;
+        most = isfinite(view->slots[s].evidence) ? fmax(most, view->slots[s].evidence) : most;
+    }
+    f.n_blueprints = __builtin_popcount(esper_policy_blueprints(view->topology));
+    memset(obs_out, 0, (size_t)esper_features_count(n_slots) * sizeof(*obs_out));
     fill_run(&f, memory);
-    for (int s = 0; s < view->n_slots; s++) {
+    for (int s = 0; s < n_slots; s++) {
+        bool empty = s >= view->n_slots || view->slots[s].stage == ESPER_STAGE_DORMANT;
+
         f.at = obs_out + esper_features_count(s);
-        blueprints_out[s] = view->slots[s].stage == ESPER_STAGE_DORMANT ? -1 : view->slots[s].blueprint;
+        blueprints_out[s] = empty ? -1 : view->slots[s].blueprint;
         if (blueprints_out[s] >= esper_head_size(ESPER_HEAD_BLUEPRINT, 1))
             blueprints_out[s] = 0; /* planted by somebody else, of a kind that its network does not know */
-        if (view->slots[s].stage != ESPER_STAGE_DORMANT)
+        if (s < view->n_slots)
+            fill_place(&f, s, widest, most);
+        if (!empty)
             fill_slot(&f, &view->slots[s], memory->health[s], memory->since[s]);
     }
     *n_bad_out = f.n_bad;

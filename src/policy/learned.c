@@ -9,7 +9,12 @@
 #include "policy/masked.h"
 #include "policy/reward.h"
 
-enum { ID_ROWS = 14, ID_WIDTH = 4, CHUNK_STEPS = 16 }; /* the last row of the table stands for an empty slot */
+enum {
+    ID_ROWS = 14,
+    ID_WIDTH = 4,
+    SLOT_WIDTH = 64,
+    CHUNK_STEPS = 16
+}; /* the last row of the table stands for an empty slot */
 
 /* A fifteenth of the recorded floors. Those left an operation among six at most a quarter, so that a policy could neither
  * commit nor wait; with these it can be sure by 95 %, and every choice that is open is still tried now and then. */
@@ -62,17 +67,21 @@ esper_status esper_learned_identity_set_slots(esper_learned_identity *identity, 
 void esper_learned_net(const esper_learned_identity *identity, esper_policy_net_desc *net_out)
 {
     esper_policy_net_desc_init(net_out);
-    net_out->n_features = identity->n_features;
-    net_out->n_ids = identity->n_slots;
+    net_out->n_features = ESPER_FEATURES_RUN;
+    net_out->n_slots = net_out->n_ids = net_out->n_contributions = identity->n_slots;
+    net_out->n_slot_features = ESPER_FEATURES_SLOT;
+    net_out->there = ESPER_FEATURE_THERE;
+    net_out->slot_width = SLOT_WIDTH < identity->width ? SLOT_WIDTH : identity->width;
     net_out->id_rows = ID_ROWS;
     net_out->id_width = ID_WIDTH;
     net_out->n_heads = ESPER_N_HEADS;
     for (int head = 0; head < ESPER_N_HEADS; head++)
         net_out->heads[head] = (esper_policy_head){.name = esper_head_name(head),
                                                    .size = esper_head_size(head, identity->n_slots),
-                                                   .deep = head == ESPER_HEAD_BLUEPRINT};
+                                                   .kind = head == ESPER_HEAD_OP     ? ESPER_POLICY_OF_RUN
+                                                           : head == ESPER_HEAD_SLOT ? ESPER_POLICY_AMONG_SLOTS
+                                                                                     : ESPER_POLICY_OF_SLOT};
     net_out->q_head = ESPER_HEAD_OP;
-    net_out->n_contributions = identity->n_slots;
     net_out->width = identity->width;
     net_out->hidden = identity->hidden;
     net_out->layers = identity->layers;
@@ -95,15 +104,12 @@ void esper_learned_ppo(const esper_learned_identity *identity, esper_ppo_desc *d
     }
 }
 
-esper_status esper_learned_normaliser(const esper_learned_identity *identity, double momentum,
-                                      esper_normaliser **norm_out)
+esper_status esper_learned_normaliser(double momentum, esper_normaliser **norm_out)
 {
-    uint8_t how[ESPER_FEATURES_RUN + ESPER_FEATURES_SLOT * ESPER_POLICY_MAX_SLOTS];
+    uint8_t how[ESPER_FEATURES_RUN];
 
-    if (identity->n_slots < 1 || identity->n_slots > ESPER_POLICY_MAX_SLOTS)
-        return ESPER_FAIL(ESPER_E_ARG, "observations of %d slots", identity->n_slots);
-    esper_features_how(identity->n_slots, how);
-    return esper_normaliser_open(esper_features_count(identity->n_slots), how, momentum, norm_out);
+    esper_features_how(how);
+    return esper_normaliser_open(ESPER_FEATURES_RUN, how, momentum, norm_out);
 }
 
 /* ------------------------------------------------------------------------------------------------ choosing */
@@ -115,8 +121,10 @@ static esper_status choose_head(const esper_ppo *ppo, int env, const esper_actio
     esper_masked masked;
 
     choice->masks[head] = esper_action_mask_head(mask, head, chosen[ESPER_HEAD_OP], chosen[ESPER_HEAD_SLOT]);
-    choice->open[head] = esper_action_mask_open(mask, head);
-    if (esper_ppo_head(ppo, env, head, choice->masks[head], &masked) != ESPER_OK)
+    /* Where an operation does not ask for a slot there is none for which the others could be undecided. */
+    choice->open[head] =
+        head == ESPER_HEAD_OP || esper_action_matters(chosen[ESPER_HEAD_OP], head) ? choice->masks[head] : 0;
+    if (esper_ppo_head(ppo, env, head, chosen, choice->masks[head], &masked) != ESPER_OK)
         return esper_fail_within(ESPER_E_ARG, "head %s of a policy: ", esper_head_name(head));
     chosen[head] = rng != NULL ? esper_masked_sample(&masked, rng) : esper_masked_greedy(&masked);
     choice->log_probs[head] = (float)esper_masked_log_prob(&masked, chosen[head]);

@@ -16,7 +16,7 @@
 #include "policy/normaliser.h"
 #include "policy/ppo.h"
 
-enum { ESPER_LEARNED_VERSION = 1, ESPER_LEARNED_NAME_CHARS = 64 };
+enum { ESPER_LEARNED_VERSION = 2, ESPER_LEARNED_NAME_CHARS = 64 };
 
 /* What a training notes in its file besides: the configuration it ran with, as esper_config_write has it. */
 #define ESPER_LEARNED_CONFIG_NOTE "learn_config"
@@ -26,12 +26,14 @@ enum { ESPER_LEARNED_VERSION = 1, ESPER_LEARNED_NAME_CHARS = 64 };
 typedef struct esper_learned_identity {
     char               task[ESPER_LEARNED_NAME_CHARS];
     esper_topology     topology;
-    int                n_slots;
+    uint32_t           topologies; /* bits 1 << topology of all hosts that it learned on; that one is among them, said or not */
+    int                n_slots;    /* most slots of a host: the weights are the same for any number */
     char               slots[ESPER_POLICY_MAX_SLOTS][ESPER_POLICY_ID_CHARS]; /* (n_slots) ids, in the order of the views */
     int                max_epochs; /* of an episode, as its views said; 0 = open end */
     esper_config_gates gates;
     char               reward[ESPER_LEARNED_NAME_CHARS]; /* name of the mode */
-    int                features_version, n_features;
+    int                features_version;
+    int                n_features; /* of an observation with n_slots slots */
     int                width, hidden, layers; /* of the network */
 } esper_learned_identity;
 
@@ -41,8 +43,9 @@ void esper_learned_identity_init(esper_learned_identity *identity);
 /* Sets slots and n_features. E_ARG: too many, or an id that is too long. */
 esper_status esper_learned_identity_set_slots(esper_learned_identity *identity, const char *const *ids, int n_slots);
 
-/* The network for these slots: the features, the blueprint of each slot, eight heads, the second critic told the operation,
- * a contribution of each slot. Names are static. */
+/* The network, with room for so many slots: what is seen of the run, what is seen of each slot and its blueprint; eight heads, of
+ * which the operation is chosen for the run, the slot among the slots, and all others for the slot that was chosen; the second
+ * critic told the operation; a contribution of each slot. Names are static. */
 void esper_learned_net(const esper_learned_identity *identity, esper_policy_net_desc *net_out);
 
 /* The learner: that network, episodes of max_epochs steps (where it says so) in chunks of up to 16, and for each head the
@@ -55,7 +58,8 @@ void esper_learned_ppo(const esper_learned_identity *identity, esper_ppo_desc *d
 typedef struct esper_learned_choice {
     esper_action action;
     uint64_t     masks[ESPER_N_HEADS]; /* what each head could choose, operation and slot being chosen */
-    uint64_t     open[ESPER_N_HEADS];  /* what it could have chosen had it been asked */
+    uint64_t
+        open[ESPER_N_HEADS]; /* what it could have chosen had it been asked; 0: it depends on what was not chosen */
     float        log_probs[ESPER_N_HEADS];
     double       entropies[ESPER_N_HEADS]; /* 0 .. 1 */
     double       probability;              /* of the operation */
@@ -86,7 +90,7 @@ esper_status esper_learned_save(esper_ppo *ppo, const esper_learned_identity *id
 typedef struct esper_learned_file esper_learned_file;
 
 /* Reads a file and checks that it is whole. E_NOTFOUND, E_IO: it cannot be read. E_FORMAT: it is no policy, of another
- * version, or damaged. */
+ * version, sees other features, or damaged. */
 esper_status esper_learned_open(const char *path, esper_learned_file **file_out);
 void         esper_learned_close(esper_learned_file *file);
 
@@ -94,8 +98,8 @@ const esper_learned_identity *esper_learned_identity_of(const esper_learned_file
 uint64_t                      esper_learned_hash_of(const esper_learned_file *file); /* of the whole content */
 const esper_safetensors      *esper_learned_content(const esper_learned_file *file); /* where extra is found again */
 
-/* Whether this policy can decide about a run like that: the same task ("" = any), topology, slots and features. E_CONFIG
- * names all that differs in one sentence. Sizes of the network, gates, reward and length are not looked at. */
+/* Whether this policy can decide about a run like that, which is one of a topology that it has learned on. E_CONFIG: it is not.
+ * Task, slots, sizes, gates, reward and length are not looked at. */
 esper_status esper_learned_check(const esper_learned_file *file, const esper_learned_identity *wanted);
 
 /* Takes weights and statistics over; the learner was opened with a description of esper_learned_ppo for the file's identity.
@@ -103,8 +107,7 @@ esper_status esper_learned_check(const esper_learned_file *file, const esper_lea
  * moments and counters too, so that the next update is the one that would have followed. */
 esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm, bool whole);
 
-/* The normaliser of these observations, open: momentum as esper_normaliser_open. */
-esper_status esper_learned_normaliser(const esper_learned_identity *identity, double momentum,
-                                      esper_normaliser **norm_out);
+/* The normaliser of what is seen of the run, open: momentum as esper_normaliser_open. The rows it is given may be longer. */
+esper_status esper_learned_normaliser(double momentum, esper_normaliser **norm_out);
 
 #endif

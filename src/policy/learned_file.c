@@ -1,13 +1,13 @@
 /* A learned policy's file: the learner (ppo_file.c), the statistics of its observations, and notes that say what it is for. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/status.h"
+#include "policy/features.h"
 #include "policy/learned.h"
 
 #define STATISTICS_NAME "policy/observations"
@@ -16,7 +16,6 @@ enum {
     SLOT_CHARS = ESPER_POLICY_MAX_SLOTS * ESPER_POLICY_ID_CHARS,
     MAX_NET = 65536,
     MAX_FEATURES = 1 << 20,
-    LISTED_SLOTS = 8
 };
 
 struct esper_learned_file {
@@ -27,13 +26,13 @@ struct esper_learned_file {
 
 /* ------------------------------------------------------------------------------------------------ saving */
 
-/* "r0c0 r1c0", of the first `most` slots. */
-static const char *list_slots(const esper_learned_identity *identity, int most, char text[SLOT_CHARS])
+/* "r0c0 r1c0" */
+static const char *list_slots(const esper_learned_identity *identity, char text[SLOT_CHARS])
 {
     size_t at = 0;
 
     text[0] = '\0';
-    for (int s = 0; s < identity->n_slots && s < most; s++)
+    for (int s = 0; s < identity->n_slots; s++)
         at += (size_t)snprintf(text + at, SLOT_CHARS - at, "%s%s", s > 0 ? " " : "", identity->slots[s]);
     return text;
 }
@@ -46,34 +45,45 @@ static esper_status check_parts(const esper_ppo *ppo, const esper_learned_identi
     esper_policy_net_desc wanted;
 
     esper_learned_net(identity, &wanted);
-    if (net->n_features != wanted.n_features || net->n_ids != wanted.n_ids || net->n_heads != wanted.n_heads ||
-        net->width != wanted.width || net->hidden != wanted.hidden || net->layers != wanted.layers)
-        return ESPER_FAIL(ESPER_E_ARG,
-                          "a policy's file: a network of %d features, width %d, %d times %d hidden is not the one for "
-                          "%d slots, width %d, %d times %d",
-                          net->n_features, net->width, net->layers, net->hidden, identity->n_slots, wanted.width,
-                          wanted.layers, wanted.hidden);
-    if (norm->n != identity->n_features)
+    if (net->n_features != wanted.n_features || net->n_slot_features != wanted.n_slot_features ||
+        net->n_heads != wanted.n_heads || net->width != wanted.width || net->hidden != wanted.hidden ||
+        net->layers != wanted.layers)
+        return ESPER_FAIL(
+            ESPER_E_ARG,
+            "a policy's file: a network of %d features, %d of a slot, width %d, %d times %d hidden is not "
+            "that of %d and %d, width %d, %d times %d",
+            net->n_features, net->n_slot_features, net->width, net->layers, net->hidden, wanted.n_features,
+            wanted.n_slot_features, wanted.width, wanted.layers, wanted.hidden);
+    if (norm->n != wanted.n_features)
         return ESPER_FAIL(ESPER_E_ARG, "a policy's file: statistics of %d observations, and it has %d features",
-                          norm->n, identity->n_features);
+                          norm->n, wanted.n_features);
     return ESPER_OK;
+}
+
+/* "cnn mlp" */
+static void list_topologies(const esper_learned_identity *identity, char text[ESPER_LEARNED_NAME_CHARS])
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int t = 0; t < ESPER_N_TOPOLOGIES && at < ESPER_LEARNED_NAME_CHARS; t++)
+        if (t == (int)identity->topology || (identity->topologies >> t & 1u) != 0)
+            at += (size_t)snprintf(text + at, ESPER_LEARNED_NAME_CHARS - at, "%s%s", at > 0 ? " " : "",
+                                   esper_topology_name((esper_topology)t));
 }
 
 esper_status esper_learned_save(esper_ppo *ppo, const esper_learned_identity *identity, const esper_normaliser *norm,
                                 const esper_learned_extra *extra, const char *path)
 {
     static const esper_learned_extra none = {0};
-    char version[16], slots[SLOT_CHARS], epochs[16], features_version[16], features[16];
+    char version[16], slots[SLOT_CHARS], epochs[16], features_version[16], features[16], slot_features[16];
+    char topologies[ESPER_LEARNED_NAME_CHARS];
     const esper_safetensors_note own[] = {
-        {"learned_version", version},
-        {"learned_task", identity->task},
-        {"learned_topology", esper_topology_name(identity->topology)},
-        {"learned_slots", list_slots(identity, ESPER_POLICY_MAX_SLOTS, slots)},
-        {"learned_max_epochs", epochs},
-        {"learned_gates", esper_config_gates_name(identity->gates)},
-        {"learned_reward", identity->reward},
-        {"learned_features_version", features_version},
-        {"learned_features", features},
+        {"learned_version", version},         {"learned_task", identity->task},
+        {"learned_topology", topologies},     {"learned_slots", list_slots(identity, slots)},
+        {"learned_max_epochs", epochs},       {"learned_gates", esper_config_gates_name(identity->gates)},
+        {"learned_reward", identity->reward}, {"learned_features_version", features_version},
+        {"learned_features", features},       {"learned_slot_features", slot_features},
     };
     const size_t n_own = sizeof(own) / sizeof(own[0]), bytes = esper_normaliser_pack_bytes(norm);
     esper_safetensors_tensor *tensors;
@@ -86,7 +96,9 @@ esper_status esper_learned_save(esper_ppo *ppo, const esper_learned_identity *id
     snprintf(version, sizeof(version), "%d", ESPER_LEARNED_VERSION);
     snprintf(epochs, sizeof(epochs), "%d", identity->max_epochs);
     snprintf(features_version, sizeof(features_version), "%d", identity->features_version);
-    snprintf(features, sizeof(features), "%d", identity->n_features);
+    snprintf(features, sizeof(features), "%d", ESPER_FEATURES_RUN);
+    snprintf(slot_features, sizeof(slot_features), "%d", ESPER_FEATURES_SLOT);
+    list_topologies(identity, topologies);
     packed = esper_mem_alloc(bytes);
     tensors = esper_mem_alloc((1 + extra->n_tensors) * sizeof(*tensors));
     notes = esper_mem_alloc((n_own + extra->n_notes) * sizeof(*notes));
@@ -164,10 +176,28 @@ static esper_status read_slots(const esper_safetensors *file, esper_learned_iden
     return ESPER_OK;
 }
 
+static esper_status read_topologies(const esper_safetensors *file, esper_learned_identity *identity)
+{
+    char words[ESPER_LEARNED_NAME_CHARS], *rest = words, *word;
+
+    ESPER_TRY(read_name(file, "learned_topology", words));
+    while ((word = strsep(&rest, " ")) != NULL) {
+        int topology = esper_topology_find(word);
+
+        if (topology < 0)
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_topology: '%.40s' is none",
+                              esper_safetensors_name(file), word);
+        if (identity->topologies == 0)
+            identity->topology = (esper_topology)topology;
+        identity->topologies |= 1u << topology;
+    }
+    return ESPER_OK;
+}
+
 static esper_status read_identity(const esper_safetensors *file, esper_learned_identity *identity)
 {
     const char *name = esper_safetensors_name(file), *text;
-    int version, topology;
+    int version, features, slot_features;
 
     ESPER_TRY(read_text(file, "learned_version", &text));
     if (read_number(file, "learned_version", 0, INT32_MAX, &version) != ESPER_OK || version != ESPER_LEARNED_VERSION)
@@ -175,11 +205,7 @@ static esper_status read_identity(const esper_safetensors *file, esper_learned_i
                           text, ESPER_LEARNED_VERSION);
     ESPER_TRY(read_slots(file, identity));
     ESPER_TRY(read_name(file, "learned_task", identity->task));
-    ESPER_TRY(read_text(file, "learned_topology", &text));
-    topology = esper_topology_find(text);
-    if (topology < 0)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_topology: '%.40s' is none", name, text);
-    identity->topology = (esper_topology)topology;
+    ESPER_TRY(read_topologies(file, identity));
     ESPER_TRY(read_number(file, "learned_max_epochs", 0, INT32_MAX, &identity->max_epochs));
     ESPER_TRY(read_text(file, "learned_gates", &text));
     identity->gates = strcmp(text, "strict") == 0 ? ESPER_CONFIG_GATES_STRICT : ESPER_CONFIG_GATES_PERMISSIVE;
@@ -188,7 +214,16 @@ static esper_status read_identity(const esper_safetensors *file, esper_learned_i
                           text);
     ESPER_TRY(read_name(file, "learned_reward", identity->reward));
     ESPER_TRY(read_number(file, "learned_features_version", 1, INT32_MAX, &identity->features_version));
-    ESPER_TRY(read_number(file, "learned_features", 1, MAX_FEATURES, &identity->n_features));
+    ESPER_TRY(read_number(file, "learned_features", 1, MAX_FEATURES, &features));
+    ESPER_TRY(read_number(file, "learned_slot_features", 1, MAX_FEATURES, &slot_features));
+    if (identity->features_version != ESPER_FEATURES_VERSION)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: a policy that sees features of version %d, and this program shows those of version %d: "
+                          "learn it anew with `esper learn TASK`",
+                          name, identity->features_version, ESPER_FEATURES_VERSION);
+    if (features != ESPER_FEATURES_RUN || slot_features != ESPER_FEATURES_SLOT)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: %d features, and %d of a slot, are not those of version %d", name,
+                          features, slot_features, ESPER_FEATURES_VERSION);
     ESPER_TRY(read_number(file, "policy_width", 1, MAX_NET, &identity->width));
     ESPER_TRY(read_number(file, "policy_hidden", 1, MAX_NET, &identity->hidden));
     return read_number(file, "policy_layers", 1, ESPER_POLICY_MAX_LAYERS, &identity->layers);
@@ -272,63 +307,17 @@ const esper_safetensors *esper_learned_content(const esper_learned_file *file)
 
 /* ------------------------------------------------------------------------------------------------ is it for this run? */
 
-/* What differs, as it is found. */
-typedef struct differences {
-    char   text[768];
-    size_t chars;
-} differences;
-
-__attribute__((format(printf, 2, 3))) static void differ(differences *self, const char *format, ...)
-{
-    va_list args;
-    int more;
-
-    if (self->chars > 0 && self->chars < sizeof(self->text))
-        self->chars += (size_t)snprintf(self->text + self->chars, sizeof(self->text) - self->chars, "; ");
-    if (self->chars >= sizeof(self->text))
-        return;
-    va_start(args, format);
-    more = vsnprintf(self->text + self->chars, sizeof(self->text) - self->chars, format, args);
-    va_end(args);
-    self->chars += more > 0 ? (size_t)more : 0;
-}
-
-static bool same_slots(const esper_learned_identity *a, const esper_learned_identity *b)
-{
-    bool same = a->n_slots == b->n_slots;
-
-    for (int s = 0; same && s < a->n_slots; s++)
-        same = strcmp(a->slots[s], b->slots[s]) == 0;
-    return same;
-}
-
 esper_status esper_learned_check(const esper_learned_file *file, const esper_learned_identity *wanted)
 {
-    const esper_learned_identity *was = &file->identity;
-    char old[SLOT_CHARS], new[SLOT_CHARS];
-    differences found = {.chars = 0};
+    char kinds[ESPER_LEARNED_NAME_CHARS];
 
-    if (wanted->task[0] != '\0' && strcmp(was->task, wanted->task) != 0)
-        differ(&found, "for %s, this is %s", was->task, wanted->task);
-    if (was->topology != wanted->topology)
-        differ(&found, "for hosts of the kind %s, this one is a %s", esper_topology_name(was->topology),
-               esper_topology_name(wanted->topology));
-    if (!same_slots(was, wanted))
-        differ(&found, "for %d slot%s (%s%s), here %s %d (%s%s)", was->n_slots, was->n_slots == 1 ? "" : "s",
-               list_slots(was, LISTED_SLOTS, old), was->n_slots > LISTED_SLOTS ? " ..." : "",
-               wanted->n_slots == 1 ? "is" : "are", wanted->n_slots, list_slots(wanted, LISTED_SLOTS, new),
-               wanted->n_slots > LISTED_SLOTS ? " ..." : "");
-    if (was->features_version != wanted->features_version)
-        differ(&found, "with features of version %d, this program has version %d", was->features_version,
-               wanted->features_version);
-    else if (was->n_features != wanted->n_features && same_slots(was, wanted))
-        differ(&found, "with %d features, here are %d", was->n_features, wanted->n_features);
-    if (found.chars == 0)
+    if ((file->identity.topologies >> wanted->topology & 1u) != 0)
         return ESPER_OK;
+    list_topologies(&file->identity, kinds);
     return ESPER_FAIL(ESPER_E_CONFIG,
-                      "%s was trained %s. A policy decides about what it was trained for: take one for "
-                      "this run",
-                      esper_safetensors_name(file->content), found.text);
+                      "%s was trained for hosts of the kind %s, this one is a %s. A policy decides about hosts of the "
+                      "kinds that it has met: take another, or learn one with `esper learn`",
+                      esper_safetensors_name(file->content), kinds, esper_topology_name(wanted->topology));
 }
 
 /* ------------------------------------------------------------------------------------------------ loading */

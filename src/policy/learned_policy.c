@@ -75,23 +75,25 @@ static esper_status check_for(const esper_learned_file *file, const esper_policy
 }
 
 /* A learner of one environment that never learns: the smallest there is; and what it remembers. */
-static esper_status open_parts(policy_learned *policy, const esper_learned_file *file, const char *backend)
+static esper_status open_parts(policy_learned *policy, const esper_learned_file *file, const esper_policy_setup *setup)
 {
-    const esper_learned_identity *identity = esper_learned_identity_of(file);
-    size_t n_state = (size_t)identity->layers * (size_t)identity->hidden;
+    esper_learned_identity here = *esper_learned_identity_of(file); /* with the slots of this host */
+    size_t n_state = (size_t)here.layers * (size_t)here.hidden;
+    const char *backend = setup->backend;
     esper_ppo_desc desc;
 
-    esper_learned_ppo(identity, &desc);
+    ESPER_TRY(esper_learned_identity_set_slots(&here, setup->slot_ids, setup->n_slots));
+    esper_learned_ppo(&here, &desc);
     desc.n_envs = desc.max_steps = desc.chunk_steps = desc.batch_chunks = 1;
     desc.net.unborn = true; /* all of its weights are in the file */
     ESPER_TRY(esper_pool_open(1, &policy->pool));
     ESPER_TRY(esper_backend_open(backend != NULL ? backend : "auto", policy->pool, &policy->backend));
     ESPER_TRY(esper_ppo_open(policy->backend, &desc, &policy->ppo));
-    ESPER_TRY(esper_learned_normaliser(identity, 0.0, &policy->norm));
+    ESPER_TRY(esper_learned_normaliser(0.0, &policy->norm));
     ESPER_TRY(esper_learned_load(file, policy->ppo, policy->norm, false));
-    policy->n_slots = identity->n_slots;
+    policy->n_slots = here.n_slots;
     policy->n_state = (int)n_state;
-    policy->h = esper_mem_alloc((2 * n_state + (size_t)identity->n_features) * sizeof(float));
+    policy->h = esper_mem_alloc((2 * n_state + (size_t)here.n_features) * sizeof(float));
     if (policy->h == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "what a learned policy remembers");
     policy->c = policy->h + n_state;
@@ -118,7 +120,7 @@ static esper_status open_learned(const esper_policy_setup *setup, esper_policy *
         slash = strrchr(setup->policy_file, '/'); /* "learned 0123456789abcdef best.safetensors" */
         snprintf(policy->about, sizeof(policy->about), "learned %016" PRIx64 " %.*s", policy->hash,
                  ESPER_POLICY_ABOUT_CHARS - 26, slash != NULL ? slash + 1 : setup->policy_file);
-        status = open_parts(policy, file, setup->backend);
+        status = open_parts(policy, file, setup);
     }
     esper_learned_close(file);
     if (status != ESPER_OK) {
@@ -158,7 +160,7 @@ static esper_status decide(esper_policy *base, const esper_policy_view *view, es
         memset(policy->h, 0, state_bytes(policy));
         memset(policy->c, 0, state_bytes(policy));
     }
-    ESPER_TRY(esper_features_fill(view, &policy->memory, policy->obs, policy->ids, &n_bad));
+    ESPER_TRY(esper_features_fill(view, &policy->memory, policy->n_slots, policy->obs, policy->ids, &n_bad));
     esper_normaliser_apply(policy->norm, policy->obs, policy->obs);
     ESPER_TRY(esper_ppo_act(policy->ppo, &step));
     ESPER_TRY(esper_learned_choose(policy->ppo, 0, &mask, NULL, &choice));

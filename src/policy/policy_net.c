@@ -15,7 +15,8 @@ static const float GAIN = 1.41421356f, GAIN_HEAD = 0.01f, GAIN_CRITIC = 0.1f, TA
 
 /* The tensors a caller reads or writes. */
 typedef struct places {
-    int obs, ids, reset, q_choice;
+    int obs, slots, there, ids, reset, q_choice;
+    int embedded; /* slots */
     int h[ESPER_POLICY_MAX_LAYERS], c[ESPER_POLICY_MAX_LAYERS];
     int h_after[ESPER_POLICY_MAX_LAYERS], c_after[ESPER_POLICY_MAX_LAYERS];
     int logits[ESPER_POLICY_MAX_HEADS];
@@ -35,7 +36,7 @@ typedef struct port {
     void     *host; /* (n_samples, ...) */
 } port;
 
-enum { MAX_PORTS = 10 + 4 * ESPER_POLICY_MAX_LAYERS + 2 * ESPER_POLICY_MAX_HEADS };
+enum { MAX_PORTS = 12 + 4 * ESPER_POLICY_MAX_LAYERS + 2 * ESPER_POLICY_MAX_HEADS };
 
 typedef struct side {
     esper_net       net;
@@ -109,17 +110,60 @@ static int stage(const builder *b, const char *name, int number, int norm, int x
     return esper_net_relu(b->net, x);
 }
 
+/* Rows of x, and beside each its ids' rows of the table. */
+static int with_ids(const builder *b, int x)
+{
+    const esper_policy_net_desc *d = b->desc;
+    int count = b->T * d->n_ids, table;
+
+    b->at->ids = esper_net_input(b->net, "ids", ESPER_I32, 1, &count);
+    table = esper_net_param(b->net, "blueprint_embedding.embedding.weight", 2, (int[]){d->id_rows, d->id_width},
+                            (esper_init){ESPER_INIT_NORMAL, TABLE_DEVIATION});
+    return esper_net_concat(b->net, x, esper_net_embedding(b->net, b->at->ids, table, ESPER_NO_TENSOR));
+}
+
+/* What is known of the slots together. */
+static int build_slots(const builder *b)
+{
+    const esper_policy_net_desc *d = b->desc;
+    int rows = b->T * d->n_slots, width = d->n_slot_features;
+    int x = b->at->slots = esper_net_input(b->net, "slots", ESPER_F32, 2, (int[]){rows, width});
+
+    b->at->there = esper_net_input(b->net, "there", ESPER_F32, 1, &rows);
+    if (d->n_ids > 0) {
+        x = with_ids(b, x);
+        width += d->id_width;
+    }
+    b->at->embedded = stage(b, "slot_net", 0, 1, x, width, d->slot_width);
+    return esper_net_pool_rows(b->net, b->at->embedded, b->at->there, b->T);
+}
+
+/* What is known of each slot, e, and of the run, x, together. */
+static int meet(const builder *b, const char *name, int e, int x)
+{
+    const esper_policy_net_desc *d = b->desc;
+    int half = d->hidden / 2;
+    char text[TEXT_CHARS];
+    int weight;
+
+    snprintf(text, sizeof(text), "%s.slot", name);
+    weight = param(b, text, "weight", 2, (int[]){half, d->slot_width}, (esper_init){ESPER_INIT_ORTHOGONAL, 1.0f});
+    e = esper_net_linear(b->net, e, weight, ESPER_NO_TENSOR);
+    snprintf(text, sizeof(text), "%s.run", name);
+    return esper_net_relu(b->net, esper_net_add_rows(b->net, e, linear(b, text, x, d->hidden, half, 1.0f)));
+}
+
 static int build_features(const builder *b)
 {
     const esper_policy_net_desc *d = b->desc;
     int x = b->at->obs = esper_net_input(b->net, "obs", ESPER_F32, 2, (int[]){b->T, d->n_features});
-    int width = d->n_features, count = b->T * d->n_ids, table;
+    int width = d->n_features;
 
-    if (d->n_ids > 0) {
-        b->at->ids = esper_net_input(b->net, "ids", ESPER_I32, 1, &count);
-        table = esper_net_param(b->net, "blueprint_embedding.embedding.weight", 2, (int[]){d->id_rows, d->id_width},
-                                (esper_init){ESPER_INIT_NORMAL, TABLE_DEVIATION});
-        x = esper_net_concat(b->net, x, esper_net_embedding(b->net, b->at->ids, table, ESPER_NO_TENSOR));
+    if (d->n_slots > 0) {
+        x = esper_net_concat(b->net, x, build_slots(b));
+        width += 2 * d->slot_width;
+    } else if (d->n_ids > 0) {
+        x = with_ids(b, x);
         width += d->n_ids * d->id_width;
     }
     x = stage(b, "feature_net", 0, 1, x, width, d->width);
@@ -148,12 +192,20 @@ static int build_layer(const builder *b, int layer, int x)
     return esper_net_add(net, esper_layer_layer_norm(net, part(text, "lstm.layer_norms", layer), y), x);
 }
 
-static int build_head(const builder *b, const esper_policy_head *head, int x)
+/* u: what is known of each slot and of the run. */
+static int build_head(const builder *b, const esper_policy_head *head, int x, int u)
 {
-    int H = b->desc->hidden, number = 0;
+    const esper_policy_net_desc *d = b->desc;
+    int H = d->hidden, number = 0;
     char name[ESPER_NAME_CHARS], text[TEXT_CHARS];
 
     snprintf(name, sizeof(name), "%s_head", head->name);
+    if (head->kind != ESPER_POLICY_OF_RUN) {
+        x = linear(b, part(text, name, 0), u, H / 2,
+                   head->kind == ESPER_POLICY_AMONG_SLOTS ? d->heads[d->q_head].size : head->size, GAIN_HEAD);
+        esper_net_take_grad(b->net, x);
+        return x;
+    }
     if (head->deep) {
         x = stage(b, name, number, -1, x, H, H);
         number += 2;
@@ -182,7 +234,7 @@ static esper_status build(const builder *b)
 {
     const esper_policy_net_desc *d = b->desc;
     static const char *const predictor = "contribution_predictor";
-    int T = b->T, H = d->hidden, x, y;
+    int T = b->T, H = d->hidden, x, y, u = ESPER_NO_TENSOR;
     char text[TEXT_CHARS];
 
     esper_net_init(b->net);
@@ -191,8 +243,10 @@ static esper_status build(const builder *b)
     b->at->reset = esper_net_input(b->net, "reset", ESPER_F32, 1, &T);
     for (int layer = 0; layer < d->layers; layer++)
         x = build_layer(b, layer, x);
+    if (d->n_slots > 0)
+        u = meet(b, "slot_heads", b->at->embedded, x);
     for (int head = 0; head < d->n_heads; head++)
-        b->at->logits[head] = build_head(b, &d->heads[head], x);
+        b->at->logits[head] = build_head(b, &d->heads[head], x, u);
     b->at->value = build_critic(b, "state_value_head", x, d->hidden);
     if (d->q_head >= 0) {
         int n = d->heads[d->q_head].size;
@@ -201,7 +255,12 @@ static esper_status build(const builder *b)
         y = esper_net_concat(b->net, esper_net_isolate(b->net, x), b->at->q_choice);
         b->at->q = build_critic(b, "q_head", y, H + n);
     }
-    if (d->n_contributions > 0) {
+    if (d->n_slots > 0 && d->n_contributions > 0) {
+        y = meet(b, predictor, esper_net_isolate(b->net, b->at->embedded), esper_net_isolate(b->net, x));
+        y = esper_net_dropout(b->net, y, d->drop);
+        b->at->contributions = linear(b, part(text, predictor, 3), y, H / 2, 1, GAIN_CRITIC);
+        esper_net_take_grad(b->net, b->at->contributions);
+    } else if (d->n_contributions > 0) {
         y = stage(b, predictor, 0, 1, esper_net_isolate(b->net, x), H, H / 2);
         y = stage(b, predictor, 4, -1, esper_net_dropout(b->net, y, d->drop), H / 2, H / 4);
         b->at->contributions = linear(b, part(text, predictor, 6), y, H / 4, d->n_contributions, GAIN_CRITIC);
@@ -226,10 +285,25 @@ static esper_status check_desc(const esper_policy_net_desc *d)
     if (d->n_heads < 1 || d->n_heads > ESPER_POLICY_MAX_HEADS || d->q_head >= d->n_heads)
         return ESPER_FAIL(ESPER_E_ARG, "policy network: %d heads, 1 to %d are possible; the second critic is told %d",
                           d->n_heads, ESPER_POLICY_MAX_HEADS, d->q_head);
-    for (int head = 0; head < d->n_heads; head++)
-        if (d->heads[head].size < 1 || d->heads[head].size > 64)
-            return ESPER_FAIL(ESPER_E_ARG, "head %s: %d choices, 1 to 64 are possible", d->heads[head].name,
-                              d->heads[head].size);
+    if (d->n_slots < 0 || d->n_slots > 64 ||
+        (d->n_slots > 0 &&
+         (d->n_slot_features < 1 || d->slot_width < 1 || d->there < 0 || d->there >= d->n_slot_features ||
+          (d->n_ids > 0 && d->n_ids != d->n_slots) || (d->n_contributions > 0 && d->n_contributions != d->n_slots))))
+        return ESPER_FAIL(ESPER_E_ARG, "policy network: %d slots of %d features, %d wide, %d ids, %d contributions",
+                          d->n_slots, d->n_slot_features, d->slot_width, d->n_ids, d->n_contributions);
+    for (int head = 0, n_among = 0; head < d->n_heads; head++) {
+        const esper_policy_head *h = &d->heads[head];
+
+        if (h->size < 1 || h->size > 64)
+            return ESPER_FAIL(ESPER_E_ARG, "head %s: %d choices, 1 to 64 are possible", h->name, h->size);
+        n_among += h->kind == ESPER_POLICY_AMONG_SLOTS;
+        if (h->kind != ESPER_POLICY_OF_RUN &&
+            (d->n_slots == 0 || d->q_head < 0 || h->deep || n_among > 1 || head == d->q_head))
+            return ESPER_FAIL(ESPER_E_ARG, "head %s cannot choose among slots, or for one: %d slots, operation %d",
+                              h->name, d->n_slots, d->q_head);
+        if (h->kind == ESPER_POLICY_AMONG_SLOTS && h->size != d->n_slots)
+            return ESPER_FAIL(ESPER_E_ARG, "head %s: %d choices among %d slots", h->name, h->size, d->n_slots);
+    }
     return ESPER_OK;
 }
 
@@ -282,6 +356,8 @@ static esper_status open_ports(const esper_policy_net_desc *desc, side *s)
     esper_status status = ESPER_OK;
 
     io->obs = add_port(s, PORT_IN, at->obs, &status);
+    io->slots = add_port(s, PORT_IN, at->slots, &status);
+    io->there = add_port(s, PORT_IN, at->there, &status);
     io->ids = add_port(s, PORT_IN, at->ids, &status);
     io->reset = add_port(s, PORT_IN, at->reset, &status);
     io->q_choice = add_port(s, PORT_IN, at->q_choice, &status);
@@ -394,6 +470,54 @@ esper_policy_io esper_policy_net_io(const esper_policy_net *net, esper_policy_si
 {
     assert((int)which >= 0 && which < ESPER_POLICY_N_SIDES);
     return net->sides[which].io;
+}
+
+void esper_policy_net_put(const esper_policy_net_desc *d, const esper_policy_io *io, size_t row, const float *obs,
+                          const int32_t *ids)
+{
+    size_t wide = (size_t)d->n_features, n_slots = (size_t)d->n_slots, slot_wide = (size_t)d->n_slot_features;
+    size_t n_ids = (size_t)d->n_ids;
+
+    assert(row < (size_t)io->n_samples * (size_t)io->n_steps);
+    if (obs == NULL) {
+        memset(io->obs + row * wide, 0, wide * sizeof(float));
+        if (n_slots > 0) {
+            memset(io->slots + row * n_slots * slot_wide, 0, n_slots * slot_wide * sizeof(float));
+            memset(io->there + row * n_slots, 0, n_slots * sizeof(float));
+        }
+        if (n_ids > 0)
+            memset(io->ids + row * n_ids, 0, n_ids * sizeof(*io->ids));
+        return;
+    }
+    memcpy(io->obs + row * wide, obs, wide * sizeof(float));
+    if (n_slots > 0)
+        memcpy(io->slots + row * n_slots * slot_wide, obs + wide, n_slots * slot_wide * sizeof(float));
+    for (size_t s = 0; s < n_slots; s++)
+        io->there[row * n_slots + s] = obs[wide + s * slot_wide + (size_t)d->there];
+    for (size_t i = 0; i < n_ids; i++)
+        io->ids[row * n_ids + i] = ids[i] < 0 ? d->id_rows - 1 : ids[i];
+}
+
+esper_policy_logits esper_policy_net_logits_at(const esper_policy_net_desc *d, int head, const int32_t *chosen)
+{
+    size_t size = (size_t)d->heads[head].size, slots = (size_t)d->n_slots;
+
+    assert(head >= 0 && head < d->n_heads);
+    if (d->heads[head].kind == ESPER_POLICY_AMONG_SLOTS) {
+        size_t ops = (size_t)d->heads[d->q_head].size, op = (size_t)chosen[d->q_head];
+
+        assert(op < ops);
+        return (esper_policy_logits){slots * ops, op, ops};
+    }
+    if (d->heads[head].kind == ESPER_POLICY_OF_SLOT) {
+        size_t slot = 0;
+
+        for (int i = 0; i < d->n_heads; i++)
+            slot = d->heads[i].kind == ESPER_POLICY_AMONG_SLOTS ? (size_t)chosen[i] : slot;
+        assert(slot < slots);
+        return (esper_policy_logits){slots * size, slot * size, 1};
+    }
+    return (esper_policy_logits){size, 0, 1};
 }
 
 static esper_status forward(esper_policy_net *net, side *s, esper_backend_stream *stream, int n_samples, bool training,

@@ -48,7 +48,7 @@ void esper_ppo_desc_init(esper_ppo_desc *desc);
 typedef struct esper_ppo_batch {
     int             n_steps, n_envs;
     const int      *n_stored;  /* (E) steps that an environment has */
-    const float    *obs;       /* (E,T,n_features) as the network saw it */
+    const float    *obs;       /* (E,T,esper_policy_net_wide) as the network saw it */
     const int32_t  *ids;       /* (E,T,n_ids) -1 = the last row of the table */
     const int32_t  *actions;   /* (E,T,n_heads) */
     const uint64_t *masks;     /* (E,T,n_heads) open choices, one bit where a head was not asked */
@@ -132,7 +132,7 @@ void esper_ppo_drill(esper_ppo *ppo);
 /* What one step of all environments draws with and gives back: (n_envs, ..) arrays of the caller's. */
 typedef struct esper_ppo_step {
     int          n_envs;
-    const float *obs;     /* (E,n_features) */
+    const float *obs;     /* (E,esper_policy_net_wide) */
     const int32_t *ids;   /* (E,n_ids) */
     float       *h, *c;   /* (E,layers,H) memory: read, then replaced */
     esper_backend_stream *stream; /* NULL: all threads */
@@ -140,9 +140,11 @@ typedef struct esper_ppo_step {
 
 /* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), environment after environment. */
 esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step);
-/* The distribution of a head of an environment after that. E_ARG as esper_masked_init. */
+/* The distribution of a head of an environment after that. chosen: (n_heads) what those that it depends on have chosen. E_ARG as
+ * esper_masked_init. */
 struct esper_masked;
-esper_status esper_ppo_head(const esper_ppo *ppo, int env, int head, uint64_t mask, struct esper_masked *masked_out);
+esper_status esper_ppo_head(const esper_ppo *ppo, int env, int head, const int32_t *chosen, uint64_t mask,
+                            struct esper_masked *masked_out);
 float        esper_ppo_value(const esper_ppo *ppo, int env);
 
 /* ------------------------------------------------------------------------------------------------ files */

@@ -43,7 +43,7 @@ esper_status ppo_check_batch(const esper_ppo *p, const esper_ppo_batch *b)
 
 uint32_t ppo_scan_batch(const esper_ppo *p, const esper_ppo_batch *b)
 {
-    size_t wide = (size_t)p->desc.net.n_features, heads = (size_t)p->desc.net.n_heads;
+    size_t wide = esper_policy_net_wide(&p->desc.net), heads = (size_t)p->desc.net.n_heads;
     uint32_t failed = 0;
 
     for (int env = 0; env < b->n_envs; env++)

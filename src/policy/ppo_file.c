@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "policy/ppo_internal.h"
 
-enum { VERSION = 1, N_COUNTERS = 6, N_DETECTOR = 1 + ESPER_POLICY_MAX_HEADS + ESPER_N_ANOMALIES, TEXT_CHARS = 256 };
+enum { VERSION = 2, N_COUNTERS = 6, N_DETECTOR = 1 + ESPER_POLICY_MAX_HEADS + ESPER_N_ANOMALIES, TEXT_CHARS = 256 };
 
 static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
 
@@ -106,7 +106,7 @@ typedef struct fact {
     char        text[TEXT_CHARS];
 } fact;
 
-enum { N_FACTS = 7 };
+enum { N_FACTS = 8 };
 
 static void say_heads(const esper_policy_net_desc *d, char *text)
 {
@@ -114,8 +114,14 @@ static void say_heads(const esper_policy_net_desc *d, char *text)
 
     text[0] = '\0';
     for (int head = 0; head < d->n_heads && at < TEXT_CHARS; head++) {
-        int more = snprintf(text + at, TEXT_CHARS - at, "%s%s %d%s", head > 0 ? ", " : "", d->heads[head].name,
-                            d->heads[head].size, d->heads[head].deep ? " deep" : "");
+        const esper_policy_head *h = &d->heads[head];
+        const char *between = head > 0 ? ", " : "";
+        int more = h->kind == ESPER_POLICY_AMONG_SLOTS /* of any number */
+                       ? snprintf(text + at, TEXT_CHARS - at, "%s%s among slots", between, h->name)
+                       : snprintf(text + at, TEXT_CHARS - at, "%s%s %d%s", between, h->name, h->size,
+                                  h->kind == ESPER_POLICY_OF_SLOT ? " of a slot"
+                                  : h->deep                       ? " deep"
+                                                                  : "");
 
         at += more > 0 ? (size_t)more : 0;
     }
@@ -125,6 +131,7 @@ static void say_facts(const esper_policy_net_desc *d, fact facts[N_FACTS])
 {
     static const char *const names[N_FACTS][2] = {
         {"policy_features", "features"},
+        {"policy_slots", "features and width of a slot"},
         {"policy_ids", "ids, rows and width of their table"},
         {"policy_heads", "heads"},
         {"policy_width", "width of the features"},
@@ -138,12 +145,15 @@ static void say_facts(const esper_policy_net_desc *d, fact facts[N_FACTS])
         facts[i].words = names[i][1];
     }
     snprintf(facts[0].text, TEXT_CHARS, "%d", d->n_features);
-    snprintf(facts[1].text, TEXT_CHARS, "%d %d %d", d->n_ids, d->id_rows, d->id_width);
-    say_heads(d, facts[2].text);
-    snprintf(facts[3].text, TEXT_CHARS, "%d", d->width);
-    snprintf(facts[4].text, TEXT_CHARS, "%d", d->hidden);
-    snprintf(facts[5].text, TEXT_CHARS, "%d", d->layers);
-    snprintf(facts[6].text, TEXT_CHARS, "%d %d", d->q_head, d->n_contributions);
+    snprintf(facts[1].text, TEXT_CHARS, "%d %d", d->n_slot_features, d->slot_width);
+    snprintf(facts[2].text, TEXT_CHARS, "%d %d %d", d->n_slots > 0 ? d->n_ids / d->n_slots : d->n_ids, d->id_rows,
+             d->id_width);
+    say_heads(d, facts[3].text);
+    snprintf(facts[4].text, TEXT_CHARS, "%d", d->width);
+    snprintf(facts[5].text, TEXT_CHARS, "%d", d->hidden);
+    snprintf(facts[6].text, TEXT_CHARS, "%d", d->layers);
+    snprintf(facts[7].text, TEXT_CHARS, "%d %d", d->q_head,
+             d->n_slots > 0 ? d->n_contributions / d->n_slots : d->n_contributions);
 }
 
 esper_status esper_ppo_check_file(const esper_safetensors *file, uint64_t *hash_out)
@@ -156,6 +166,12 @@ esper_status esper_ppo_check_file(const esper_safetensors *file, uint64_t *hash_
     snprintf(wanted, sizeof(wanted), "%d", VERSION);
     if (version == NULL)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: this is no policy", esper_safetensors_name(file));
+    if (strcmp(version, "1") == 0)
+        return ESPER_FAIL(
+            ESPER_E_FORMAT,
+            "%s: a policy of form 1, which knew the slots of one host by their number. Those of form 2 "
+            "know them by their properties, and decide for any host: learn it anew with `esper learn TASK`",
+            esper_safetensors_name(file));
     if (strcmp(version, wanted) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: a policy of version %s, this program reads version %s",
                           esper_safetensors_name(file), version, wanted);

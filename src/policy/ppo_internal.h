@@ -115,6 +115,9 @@ double ppo_explained_variance(const esper_ppo_batch *b);
 /* A chunk as one sample of the network. Steps that are not there read as zeros. */
 void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, int sample,
                     const ppo_chunk *c);
+/* A head's logits of a row, in the order of its choices, once those it depends on are chosen; maybe in `room`. */
+const float *ppo_logits(const esper_policy_net_desc *d, const esper_policy_io *io, size_t row, int head,
+                        const int32_t *chosen, float room[ESPER_MASKED_MAX]);
 /* Adds a step; masked and open are (heads) to be filled. */
 esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, ppo_steps *s,
                            size_t row, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r);

@@ -79,10 +79,11 @@ static void put_gradients(esper_ppo *p, const esper_ppo_batch *b, const esper_po
 {
     const esper_policy_net_desc *d = &p->desc.net;
     size_t rows = (size_t)n * (size_t)io->n_steps, heads = (size_t)d->n_heads;
+    const int32_t none[ESPER_POLICY_MAX_HEADS] = {0};
 
     assert(n <= io->n_samples && p->part.n <= rows);
     for (size_t head = 0; head < heads; head++)
-        memset(io->d_logits[head], 0, rows * (size_t)d->heads[head].size * sizeof(float));
+        memset(io->d_logits[head], 0, rows * esper_policy_net_logits_at(d, (int)head, none).n * sizeof(float));
     memset(io->d_value, 0, rows * sizeof(float));
     if (io->d_q != NULL)
         memset(io->d_q, 0, rows * sizeof(float));
@@ -93,13 +94,17 @@ static void put_gradients(esper_ppo *p, const esper_ppo_batch *b, const esper_po
         if (io->d_q != NULL)
             io->d_q[row] = (float)p->d_q[i];
         for (size_t head = 0; head < heads; head++) {
-            float *to = io->d_logits[head] + row * (size_t)d->heads[head].size;
+            const int32_t *chosen = b->actions + p->part.entry[i] * heads;
+            esper_policy_logits where = esper_policy_net_logits_at(d, (int)head, chosen);
+            float *to = io->d_logits[head] + row * where.n + where.first, room[ESPER_MASKED_MAX] = {0};
+            float *grads = where.stride == 1 ? to : room;
             size_t at = i * heads + head;
 
-            esper_masked_backward(&p->masked[at], b->actions[p->part.entry[i] * heads + head], p->d_log_prob[at],
-                                  p->d_entropy[at], to);
+            esper_masked_backward(&p->masked[at], chosen[head], p->d_log_prob[at], p->d_entropy[at], grads);
             if ((p->part.available[i] >> head & 1u) != 0 && p->d_open_entropy[at] != 0)
-                esper_masked_backward(&p->open[at], 0, 0, p->d_open_entropy[at], to);
+                esper_masked_backward(&p->open[at], 0, 0, p->d_open_entropy[at], grads);
+            for (int k = 0; k < d->heads[head].size && grads == room; k++)
+                to[(size_t)k * where.stride] = room[k];
         }
     }
 }

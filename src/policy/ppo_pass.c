@@ -14,14 +14,13 @@ void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_po
 {
     const esper_policy_net_desc *d = &p->desc.net;
     size_t T = (size_t)io->n_steps, first = (size_t)sample * T, H = (size_t)d->hidden;
-    size_t wide = (size_t)d->n_features, n_ids = (size_t)d->n_ids, state = ppo_state_at(p, c->time, c->env);
+    size_t wide = esper_policy_net_wide(d), n_ids = (size_t)d->n_ids, state = ppo_state_at(p, c->time, c->env);
     size_t q_size = d->q_head >= 0 ? (size_t)d->heads[d->q_head].size : 0;
 
     assert(sample >= 0 && sample < io->n_samples && c->n <= io->n_steps);
-    memset(io->obs + first * wide, 0, T * wide * sizeof(float));
+    for (size_t t = (size_t)c->n; t < T; t++)
+        esper_policy_net_put(d, io, first + t, NULL, NULL);
     memset(io->reset + first, 0, T * sizeof(float));
-    if (n_ids > 0)
-        memset(io->ids + first * n_ids, 0, T * n_ids * sizeof(int32_t));
     if (q_size > 0)
         memset(io->q_choice + first * q_size, 0, T * q_size * sizeof(float));
     for (int layer = 0; layer < d->layers; layer++, state += H) {
@@ -31,12 +30,7 @@ void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_po
     for (int t = 0; t < c->n; t++) {
         size_t entry = ppo_entry_at(b, c->env, c->first + t), row = first + (size_t)t;
 
-        memcpy(io->obs + row * wide, b->obs + entry * wide, wide * sizeof(float));
-        for (size_t i = 0; i < n_ids; i++) {
-            int32_t id = b->ids[entry * n_ids + i];
-
-            io->ids[row * n_ids + i] = id < 0 ? d->id_rows - 1 : id;
-        }
+        esper_policy_net_put(d, io, row, b->obs + entry * wide, n_ids > 0 ? b->ids + entry * n_ids : NULL);
         io->reset[row] = b->reset[entry] != 0 ? 1.0f : 0.0f;
         if (q_size > 0)
             io->q_choice[row * q_size + (size_t)b->actions[entry * (size_t)d->n_heads + (size_t)d->q_head]] = 1.0f;
@@ -64,6 +58,19 @@ static void keep_state(esper_ppo *p, const esper_policy_io *io, int sample, cons
 
 /* ------------------------------------------------------------------------------------------------ reading outputs */
 
+const float *ppo_logits(const esper_policy_net_desc *d, const esper_policy_io *io, size_t row, int head,
+                        const int32_t *chosen, float room[ESPER_MASKED_MAX])
+{
+    esper_policy_logits at = esper_policy_net_logits_at(d, head, chosen);
+    const float *logits = io->logits[head] + row * at.n + at.first;
+
+    if (at.stride == 1)
+        return logits;
+    for (int i = 0; i < d->heads[head].size; i++)
+        room[i] = logits[(size_t)i * at.stride];
+    return room;
+}
+
 esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, ppo_steps *s,
                            size_t row, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r)
 {
@@ -83,7 +90,8 @@ esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const e
         r->failed |= 1u << ESPER_PPO_SOURCE_VALUE;
     for (size_t head = 0; head < heads; head++) {
         size_t size = (size_t)p->desc.net.heads[head].size, at = i * heads + head, from = entry * heads + head;
-        const float *logits = io->logits[head] + row * size;
+        float room[ESPER_MASKED_MAX];
+        const float *logits = ppo_logits(&p->desc.net, io, row, (int)head, b->actions + entry * heads, room);
         double floor = p->desc.floors[head];
 
         s->open_entropy[at] = 0;
@@ -223,9 +231,9 @@ esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step)
     if (step->n_envs < 1 || step->n_envs > ppo->desc.n_envs)
         return ESPER_FAIL(ESPER_E_ARG, "%d environments act, the network takes 1 to %d", step->n_envs,
                           ppo->desc.n_envs);
-    memcpy(io.obs, step->obs, n * (size_t)d->n_features * sizeof(float));
-    for (size_t i = 0; i < n * (size_t)d->n_ids; i++)
-        io.ids[i] = step->ids[i] < 0 ? d->id_rows - 1 : step->ids[i];
+    for (size_t env = 0; env < n; env++)
+        esper_policy_net_put(d, &io, env, step->obs + env * esper_policy_net_wide(d),
+                             d->n_ids > 0 ? step->ids + env * (size_t)d->n_ids : NULL);
     memset(io.reset, 0, n * sizeof(float));
     for (size_t env = 0; env < n; env++)
         for (size_t layer = 0; layer < layers; layer++) {
@@ -241,14 +249,16 @@ esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step)
     return ESPER_OK;
 }
 
-esper_status esper_ppo_head(const esper_ppo *ppo, int env, int head, uint64_t mask, esper_masked *masked_out)
+esper_status esper_ppo_head(const esper_ppo *ppo, int env, int head, const int32_t *chosen, uint64_t mask,
+                            esper_masked *masked_out)
 {
     esper_policy_io io = esper_policy_net_io(ppo->net, ESPER_POLICY_ACT);
-    int size = ppo->desc.net.heads[head].size;
+    const esper_policy_net_desc *d = &ppo->desc.net;
+    float room[ESPER_MASKED_MAX];
 
-    assert(head >= 0 && head < ppo->desc.net.n_heads && env >= 0 && env < ppo->desc.n_envs);
-    return esper_masked_init(io.logits[head] + (size_t)env * (size_t)size, size, mask, ppo->desc.floors[head],
-                             masked_out);
+    assert(head >= 0 && head < d->n_heads && env >= 0 && env < ppo->desc.n_envs);
+    return esper_masked_init(ppo_logits(d, &io, (size_t)env, head, chosen, room), d->heads[head].size, mask,
+                             ppo->desc.floors[head], masked_out);
 }
 
 float esper_ppo_value(const esper_ppo *ppo, int env)

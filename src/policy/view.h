@@ -35,6 +35,7 @@ typedef struct esper_policy_slot {
     int     stage;                         /* esper_stage; ESPER_STAGE_DORMANT: it is empty */
     bool    closed;                        /* another slot at its place has to hold a kept seed before something grows here */
     int     channels;
+    double  params_before, flops_before;   /* parts of the host's parameters and FLOPs that are in front of it, 0 to 1 */
     int     cooldown_left;                 /* ticks until the slot is empty again; 0 = it does not cool down */
     double  evidence;                      /* how much a seed here promises; comparable between slots, more is better */
     uint32_t blueprints;                   /* bits 1 << index: those that may germinate here, the budget included */

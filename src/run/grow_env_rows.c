@@ -81,7 +81,7 @@ esper_status esper_grow_env_feature(const esper_grow_env *env, uint32_t feature,
     for (int i = 0; i < n; i++) {
         const esper_feature *row = &list[i];
 
-        if ((row->group == ESPER_FEATURE_SLOT) != (slot >= 0) || at < row->at || at >= row->at + row->n)
+        if ((row->group >= ESPER_FEATURE_SLOT) != (slot >= 0) || at < row->at || at >= row->at + row->n)
             continue;
         if (row->n == 1)
             snprintf(text, bytes, "%s%s", prefix, row->name);
@@ -192,7 +192,7 @@ static esper_status show_features(esper_grow_env *env, size_t i, const esper_pol
         blueprints[s] = -1;
     if (view != NULL) {
         esper_feature_memory_begin(&member->memory, view);
-        ESPER_TRY(esper_features_fill(view, &member->memory, features, blueprints, &n_bad));
+        ESPER_TRY(esper_features_fill(view, &member->memory, (int)env->shape.n_slots, features, blueprints, &n_bad));
     }
     if (shown->features != NULL)
         memcpy(shown->features + i * env->shape.n_features, features, env->shape.n_features * sizeof(float));

@@ -108,8 +108,6 @@ if [ -x "$maker" ]; then
     mkdir made
     (cd made && "$maker" >maker.txt 2>&1) || bad "$maker" "$(tail -n 20 made/maker.txt)"
     both=("${small[@]}" --checkpoint-every 0 --seeds 2 --first-seed 30)
-    refused 2 "made/other.safetensors was trained for|fashion" compare synth "${both[@]}" --policies none,made/other.safetensors
-    refused 2 "made/three.safetensors was trained for 3 slots" compare synth "${both[@]}" --policies made/three.safetensors
     esper compare synth "${both[@]}" --policies none,made/a/policy.safetensors,made/b/policy.safetensors --jobs 2 --dir ab
     expect_code 0
     expect_words out "compare   synth: none a b" "2 seeds from 30" "a less each other line" "trained by the reward escrow" \

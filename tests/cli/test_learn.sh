@@ -220,9 +220,13 @@ expect_words err "no seed can be kept in 3 epochs: with strict gates" "the polic
 esper "${grow[@]}" --policy grown --run-dir refused
 expect_code 2
 expect_words err "policy: grown is a run that trained a network, and holds no policy" "\`esper learn\`"
-esper "${grow[@]}" --policy whole/policy.safetensors --blocks 3 --run-dir mismatched
+esper "${grow[@]}" --policy whole/policy.safetensors --blocks 3 --run-dir more-slots # 6 instead of 4
+expect_code 0
+expect_equal "decisions about another host" "$(grep -c '"source":"policy"' more-slots/decisions.jsonl)" 3
+esper grow synth_text --threads 1 --max-steps 2 --gates permissive --progress none \
+    --policy whole/policy.safetensors --run-dir mismatched
 [ "$code" -ne 0 ] || bad "$last" "exit status 0"
-expect_words err "whole/policy.safetensors was trained for 4 slots" "here are 6"
+expect_words err "whole/policy.safetensors was trained for hosts of the kind cnn, this one is a transformer"
 
 # ---- stopped and killed in the midst of a round, and gone on with: the same bytes
 broken() { # SIGNAL DIR AFTER: breaks a run off once its first rounds are saved

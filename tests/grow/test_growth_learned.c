@@ -73,7 +73,7 @@ static void save_policy_of(const char *to, const esper_learned_identity *identit
     check_good(esper_pool_open(1, &pool));
     check_good(esper_backend_open("auto", pool, &backend));
     check_good(esper_ppo_open(backend, &desc, &ppo));
-    check_good(esper_learned_normaliser(identity, 0.0, &norm));
+    check_good(esper_learned_normaliser(0.0, &norm));
     make_bold(ppo, seed);
     check_good(esper_learned_save(ppo, identity, norm, trained_with != NULL ? &extra : NULL, to));
     esper_normaliser_close(norm);
@@ -303,7 +303,6 @@ static void refuses_files(void **state)
     check_refused("decisions = plan.txt\n", ESPER_E_CONFIG,
                   "only policy = scripted reads a decision file|learned decides");
     check_refused("policy_cmd = cat\n", ESPER_E_CONFIG, "one of them decides");
-    check_refused("blocks = 3\n", ESPER_E_CONFIG, "was trained for 4 slots (r0c0 r0c1 r1c0 r1c1), here are 6 ");
     check_good(esper_file_read(path, 1 << 24, &bytes, &n));
     check_good(esper_file_write(path, bytes, n / 2));
     check_refused("", ESPER_E_FORMAT, "best.safetensors");
@@ -311,9 +310,23 @@ static void refuses_files(void **state)
     check_good(esper_file_write(path, bytes, n));
     check_refused("", ESPER_E_FORMAT, "best.safetensors: damaged");
     esper_mem_free(bytes);
+    identity.topology = ESPER_TOPOLOGY_MLP;
+    save_policy(path, &identity, 21);
+    check_refused("", ESPER_E_CONFIG, "best.safetensors was trained for hosts of the kind mlp, this one is a cnn");
+}
+
+/* Learned on the four slots of one host, it decides about the six of another, of a task that it has not met. */
+static void decides_for_another_host(void **state)
+{
+    esper_learned_identity identity = identity_of_task("synth");
+    esper_config config = grown_config("blocks = 3\n", "abroad");
+    esper_run_result result;
+
+    (void)state;
     snprintf(identity.task, sizeof(identity.task), "fashion_fast");
     save_policy(path, &identity, 21);
-    check_refused("", ESPER_E_CONFIG, "best.safetensors was trained for fashion_fast, this is synth");
+    check_good(grow(&config, NULL, -1, NULL, &result));
+    assert_true(count_ops("abroad") > 0);
 }
 
 /* A policy may be moved, but not exchanged, between the halves of a run. */
@@ -353,6 +366,7 @@ int main(void)
         cmocka_unit_test(takes_the_gates_of_the_file),
         cmocka_unit_test(tells_of_other_settings),
         cmocka_unit_test(refuses_files),
+        cmocka_unit_test(decides_for_another_host),
         cmocka_unit_test(resumes_by_the_same_policy),
     };
 

@@ -18,6 +18,7 @@ static inline esper_learned_identity identity_of(const char *task, int n_slots)
     esper_learned_identity_init(&identity);
     snprintf(identity.task, sizeof(identity.task), "%s", task);
     identity.topology = ESPER_TOPOLOGY_CNN;
+    identity.topologies = 1u << ESPER_TOPOLOGY_CNN;
     identity.max_epochs = EPISODE;
     identity.gates = ESPER_CONFIG_GATES_PERMISSIVE;
     identity.width = identity.hidden = HIDDEN;
@@ -65,7 +66,7 @@ static inline void learner_open(learner *l, const esper_learned_identity *identi
     check_good(esper_pool_open(1, &l->pool));
     check_good(esper_backend_open("auto", l->pool, &l->backend));
     check_good(esper_ppo_open(l->backend, &desc, &l->ppo));
-    check_good(esper_learned_normaliser(identity, 0.0, &l->norm));
+    check_good(esper_learned_normaliser(0.0, &l->norm));
     each_weight(l->ppo, make_bold);
 }
 

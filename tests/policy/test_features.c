@@ -7,6 +7,9 @@
 
 enum { MAX_FEATURES = ESPER_FEATURES_RUN + ESPER_FEATURES_SLOT * ESPER_POLICY_MAX_SLOTS };
 
+/* What was recorded stands first among what is seen now: of the run, and of each slot. */
+enum { RECORDED_RUN = 23, RECORDED_SLOT = 31 };
+
 /* ------------------------------------------------------------------------------------------------ recorded */
 
 static int n_compared, n_mismatches;
@@ -128,24 +131,25 @@ static void replay(const json_t *entry)
     int n_bad;
 
     recorded_view(in, &s, &memory);
-    check_good(esper_features_fill(&s.view, &memory, ours, blueprints, &n_bad));
+    check_good(esper_features_fill(&s.view, &memory, s.view.n_slots, ours, blueprints, &n_bad));
     if (json_is_true(json_object_get(out, "error"))) {
         check_health(entry, &s, ours);
         return;
     }
     n_compared++;
-    assert_int_equal(json_array_size(obs), esper_features_count(s.view.n_slots));
-    for (size_t i = 0; i < ESPER_FEATURES_RUN; i++)
+    assert_int_equal(json_array_size(obs), RECORDED_RUN + RECORDED_SLOT * s.view.n_slots);
+    difference_met(DIFFERENCE_PROPERTIES, entry);
+    for (size_t i = 0; i < RECORDED_RUN; i++)
         expect(entry, "of the run", i, (double)ours[i], number_of(json_array_get(obs, i)));
     for (int k = 0; k < s.view.n_slots; k++) {
-        size_t from = (size_t)esper_features_count(k);
+        size_t from = (size_t)esper_features_count(k), at = RECORDED_RUN + RECORDED_SLOT * (size_t)k;
         bool emptied = is_emptied(in, &s.slots[k]);
 
         if (emptied) /* compared with what the list says */
             difference_met(DIFFERENCE_DORMANT, entry);
-        for (size_t i = 0; i < ESPER_FEATURES_SLOT; i++)
+        for (size_t i = 0; i < RECORDED_SLOT; i++)
             expect(entry, "of a slot", i, (double)ours[from + i],
-                   emptied ? 0.0 : number_of(json_array_get(obs, from + i)));
+                   emptied ? 0.0 : number_of(json_array_get(obs, at + i)));
         expect(entry, "blueprint", (size_t)k, blueprints[k],
                emptied ? -1.0 : number_of(json_array_get(indices, (size_t)k)));
     }
@@ -173,7 +177,7 @@ static void table_is_whole(void **state)
     (void)state;
     list = esper_feature_list(&n);
     for (int i = 0; i < n; i++) {
-        if (list[i].group == ESPER_FEATURE_SLOT && list[i - 1].group != ESPER_FEATURE_SLOT) {
+        if (list[i].group == ESPER_FEATURE_SLOT && list[i - 1].group == ESPER_FEATURE_TASK) {
             assert_int_equal(next, ESPER_FEATURES_RUN);
             next = 0;
         }
@@ -184,13 +188,69 @@ static void table_is_whole(void **state)
         next += list[i].n;
     }
     assert_int_equal(next, ESPER_FEATURES_SLOT);
-    assert_int_equal(esper_features_count(3), 116);
+    assert_int_equal(esper_features_count(3), ESPER_FEATURES_RUN + 3 * ESPER_FEATURES_SLOT);
+    assert_int_equal(ESPER_FEATURE_LAST_OP_END + 1, RECORDED_RUN);
+    assert_int_equal(ESPER_FEATURE_SEED_EPOCHS_END + 1, RECORDED_SLOT);
     memset(how, 9, sizeof(how));
-    esper_features_how(2, how);
-    for (int i = 0; i < esper_features_count(2); i++)
-        assert_int_equal(how[i], i >= ESPER_FEATURE_LOSS && i <= ESPER_FEATURE_ACCURACIES_END ? ESPER_NORM_OR_MISSING
-                                                                                              : ESPER_NORM_AS_IS);
-    assert_int_equal(how[esper_features_count(2)], 9);
+    esper_features_how(how);
+    for (int i = 0; i < ESPER_FEATURES_RUN; i++) {
+        bool measured = (i >= ESPER_FEATURE_LOSS && i <= ESPER_FEATURE_ACCURACIES_END) ||
+                        (i >= ESPER_FEATURE_LOSS_TRAIN && i <= ESPER_FEATURE_ACCURACY_BEST);
+
+        assert_int_equal(how[i], measured ? ESPER_NORM_OR_MISSING : ESPER_NORM_AS_IS);
+    }
+    assert_int_equal(how[ESPER_FEATURES_RUN], 9);
+}
+
+/* ------------------------------------------------------------------------------------------------ slots */
+
+/* Where a slot stands in the view says nothing: what is said of it goes with it; and room for more of them holds zeros. */
+static void slots_are_their_properties(void **state)
+{
+    float obs[MAX_FEATURES], turned[MAX_FEATURES];
+    int32_t blueprints[ESPER_POLICY_MAX_SLOTS], turned_blueprints[ESPER_POLICY_MAX_SLOTS];
+    esper_feature_memory memory;
+    esper_policy_slot first;
+    int n_bad;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    esper_feature_memory_init(&memory);
+    put_seed(&s, 0, ESPER_STAGE_HOLDING, "norm");
+    s.slots[1].blueprints = 0;
+    s.slots[1].cooldown_left = 3;
+    s.slots[2].evidence = 2.0;
+    s.slots[2].params_before = 0.25;
+    s.slots[2].flops_before = 0.5;
+    check_good(esper_features_fill(&s.view, &memory, 5, obs, blueprints, &n_bad));
+    assert_int_equal(n_bad, 0);
+    first = s.slots[0];
+    s.slots[0] = s.slots[2];
+    s.slots[2] = first;
+    check_good(esper_features_fill(&s.view, &memory, 5, turned, turned_blueprints, &n_bad));
+    assert_memory_equal(obs, turned, ESPER_FEATURES_RUN * sizeof(float));
+    for (int k = 0; k < 5; k++) {
+        const float *slot = obs + esper_features_count(k);
+        int other = k < 3 ? 2 - k : k;
+
+        assert_memory_equal(slot, turned + esper_features_count(other), ESPER_FEATURES_SLOT * sizeof(float));
+        assert_int_equal(blueprints[k], turned_blueprints[other]);
+        assert_true(slot[ESPER_FEATURE_THERE] == (k < 3 ? 1.0f : 0.0f));
+        for (int i = 0; i < ESPER_FEATURES_SLOT && k >= 3; i++)
+            assert_true(slot[i] == 0.0f);
+    }
+    assert_true(obs[esper_features_count(0) + ESPER_FEATURE_PRESENT] == 1.0f);
+    assert_true(obs[esper_features_count(0) + ESPER_FEATURE_OPEN] == 0.0f);
+    assert_true(obs[esper_features_count(1) + ESPER_FEATURE_OPEN] == 0.0f);
+    assert_true(obs[esper_features_count(1) + ESPER_FEATURE_COOLDOWN] == 0.25f);
+    assert_true(obs[esper_features_count(1) + ESPER_FEATURE_EVIDENCE] == -1.0f);
+    assert_true(obs[esper_features_count(2) + ESPER_FEATURE_OPEN] == 1.0f);
+    assert_true(obs[esper_features_count(2) + ESPER_FEATURE_EVIDENCE] == 1.0f);
+    assert_true(obs[esper_features_count(2) + ESPER_FEATURE_FLOPS_BEFORE] == 0.5f);
+    assert_true(obs[esper_features_count(2) + ESPER_FEATURE_WIDTH] == 1.0f);
+    assert_true(obs[ESPER_FEATURE_TOPOLOGY] == 1.0f && obs[ESPER_FEATURE_TOPOLOGY_END] == 0.0f);
+    check_fails(esper_features_fill(&s.view, &memory, 2, obs, blueprints, &n_bad), ESPER_E_ARG, "room for 2");
 }
 
 /* ------------------------------------------------------------------------------------------------ not finite */
@@ -216,7 +276,7 @@ static void bad_readings(void **state)
         s.view.signals.losses[1] = bad[i];
         slot->alpha = slot->contribution = slot->interaction = slot->gradient_norm = slot->gradient_health = bad[i];
         slot->contribution_velocity = slot->alpha_velocity = bad[i];
-        check_good(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad));
+        check_good(esper_features_fill(&s.view, &memory, s.view.n_slots, obs, blueprints, &n_bad));
         assert_true(n_bad > 0);
         for (int k = 0; k < esper_features_count(N_SLOTS); k++)
             assert_true(isfinite(obs[k]));
@@ -227,13 +287,15 @@ static void bad_readings(void **state)
     set_scene(&s, ESPER_TOPOLOGY_TRANSFORMER);
     put_seed(&s, 1, ESPER_STAGE_BLENDING,
              "layer"); /* no row of the table is its own, and the last is an empty slot's */
-    check_good(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad));
+    check_good(esper_features_fill(&s.view, &memory, s.view.n_slots, obs, blueprints, &n_bad));
     assert_int_equal(blueprints[1], 0);
     memory.last_op = 6;
-    check_fails(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad), ESPER_E_ARG, "last operation is 6");
+    check_fails(esper_features_fill(&s.view, &memory, s.view.n_slots, obs, blueprints, &n_bad), ESPER_E_ARG,
+                "last operation is 6");
     memory.last_op = 0;
     s.slots[0].stage = 5;
-    check_fails(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad), ESPER_E_ARG, "5 is no stage");
+    check_fails(esper_features_fill(&s.view, &memory, s.view.n_slots, obs, blueprints, &n_bad), ESPER_E_ARG,
+                "5 is no stage");
 }
 
 /* ------------------------------------------------------------------------------------------------ memory */
@@ -244,7 +306,7 @@ static void see(const scene *s, const esper_feature_memory *memory, float *slot_
     int32_t blueprints[ESPER_POLICY_MAX_SLOTS];
     int n_bad;
 
-    check_good(esper_features_fill(&s->view, memory, obs, blueprints, &n_bad));
+    check_good(esper_features_fill(&s->view, memory, s->view.n_slots, obs, blueprints, &n_bad));
     memcpy(slot_out, obs + esper_features_count(1), ESPER_FEATURES_SLOT * sizeof(*obs));
 }
 
@@ -286,9 +348,8 @@ static void what_is_remembered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_vectors),
-        cmocka_unit_test(table_is_whole),
-        cmocka_unit_test(bad_readings),
+        cmocka_unit_test(recorded_vectors),           cmocka_unit_test(table_is_whole),
+        cmocka_unit_test(slots_are_their_properties), cmocka_unit_test(bad_readings),
         cmocka_unit_test(what_is_remembered),
     };
 

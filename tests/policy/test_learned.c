@@ -12,8 +12,12 @@ static void describes_the_network(void **state)
 
     (void)state;
     esper_learned_net(&identity, &net);
-    assert_int_equal(net.n_features, 116);
+    assert_int_equal(net.n_features, ESPER_FEATURES_RUN);
+    assert_int_equal(net.n_slot_features, ESPER_FEATURES_SLOT);
+    assert_int_equal(net.there, ESPER_FEATURE_THERE);
+    assert_int_equal(net.n_slots, 3);
     assert_int_equal(net.n_ids, 3);
+    assert_int_equal(esper_policy_net_wide(&net), identity.n_features);
     assert_int_equal(net.id_rows, 14);
     assert_int_equal(net.n_heads, ESPER_N_HEADS);
     assert_int_equal(net.q_head, ESPER_HEAD_OP);
@@ -21,7 +25,9 @@ static void describes_the_network(void **state)
     for (int head = 0; head < ESPER_N_HEADS; head++) {
         assert_string_equal(net.heads[head].name, esper_head_name(head));
         assert_int_equal(net.heads[head].size, esper_head_size(head, 3));
-        assert_int_equal(net.heads[head].deep, head == ESPER_HEAD_BLUEPRINT);
+        assert_int_equal(net.heads[head].kind, head == ESPER_HEAD_OP     ? ESPER_POLICY_OF_RUN
+                                               : head == ESPER_HEAD_SLOT ? ESPER_POLICY_AMONG_SLOTS
+                                                                         : ESPER_POLICY_OF_SLOT);
     }
 }
 
@@ -101,8 +107,8 @@ static void act_in_envs(learner *l, int n_envs, int stride, bool greedy, trace t
                 set_epoch(&scenes[env], (uint32_t)((first + env) * stride % RUNS), epoch, n_slots);
                 scenes[env].view.slots = scenes[env].slots;
                 esper_feature_memory_init(&memory);
-                check_good(esper_features_fill(&scenes[env].view, &memory, obs + env * n_features, ids + env * n_slots,
-                                               &n_bad));
+                check_good(esper_features_fill(&scenes[env].view, &memory, n_slots, obs + env * n_features,
+                                               ids + env * n_slots, &n_bad));
             }
             check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){.n_envs = n, .obs = obs, .ids = ids, .h = h, .c = c}));
             for (int env = 0; env < n; env++) {
@@ -174,7 +180,7 @@ static void act_alone(learner *l, uint32_t run, scene *s, esper_action_mask *mas
 
     set_epoch(s, run, 1, l->identity.n_slots);
     esper_feature_memory_init(&memory);
-    check_good(esper_features_fill(&s->view, &memory, obs, ids, &n_bad));
+    check_good(esper_features_fill(&s->view, &memory, 3, obs, ids, &n_bad));
     check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){.n_envs = 1, .obs = obs, .ids = ids, .h = h, .c = c}));
     check_good(esper_action_mask_build(&s->view, mask));
 }
@@ -198,7 +204,7 @@ static void greedy_is_the_likeliest(void **state)
             int chosen = choice.action.choice[head];
 
             assert_true((choice.masks[head] >> chosen & 1u) != 0);
-            check_good(esper_ppo_head(l.ppo, 0, head, choice.masks[head], &masked));
+            check_good(esper_ppo_head(l.ppo, 0, head, choice.action.choice, choice.masks[head], &masked));
             for (int i = 0; i < masked.n; i++)
                 if ((choice.masks[head] >> i & 1u) != 0 && masked.mixed[i] > masked.mixed[chosen])
                     fail_msg("head %s: choice %d (%g) is likelier than %d (%g)", esper_head_name(head), i,
@@ -237,13 +243,67 @@ static void draws_one_number_a_head(void **state)
         slot = choice.action.choice[ESPER_HEAD_SLOT];
         for (int head = 0; head < ESPER_N_HEADS; head++) {
             assert_true(choice.masks[head] == esper_action_mask_head(&mask, head, op, slot));
-            assert_true(choice.open[head] == esper_action_mask_open(&mask, head));
+            assert_true(choice.open[head] ==
+                        (head == ESPER_HEAD_OP || esper_action_matters(op, head) ? choice.masks[head] : 0));
             if (!esper_action_matters(op, head))
                 assert_true(choice.log_probs[head] == 0.0f);
         }
         assert_int_equal(choice.forced, esper_action_is_forced(&mask));
     }
     learner_close(&l);
+}
+
+/* The same weights for a host with slots in another order, and in a network with room for more of them: the same slot is chosen,
+ * for the same things, of the same worth. */
+static void chooses_by_properties(void **state)
+{
+    esper_learned_identity identity = identity_of("synth", 3), roomy = identity_of("synth", 3);
+    const char *ids[5] = {"a", "b", "c", "d", "e"};
+    int n_slots[3] = {0}, n_moved = 0;
+    learner l, wide;
+
+    (void)state;
+    check_good(esper_learned_identity_set_slots(&roomy, ids, 5));
+    learner_open(&l, &identity, 1, 9);
+    learner_open(&wide, &roomy, 1, 9); /* born and made bold of the same seeds */
+    for (uint32_t run = 0; run < 60; run++) {
+        float obs[ESPER_FEATURES_RUN + 5 * ESPER_FEATURES_SLOT], h[HIDDEN] = {0}, c[HIDDEN] = {0};
+        esper_learned_choice here, there;
+        esper_feature_memory memory;
+        esper_policy_slot first;
+        esper_action_mask mask;
+        int32_t ids_of[5];
+        int n_bad, chosen;
+        scene s;
+
+        act_alone(&l, run, &s, &mask);
+        check_good(esper_learned_choose(l.ppo, 0, &mask, NULL, &here));
+        first = s.slots[0]; /* a, b, c becomes b, c, a */
+        s.slots[0] = s.slots[1];
+        s.slots[1] = s.slots[2];
+        s.slots[2] = first;
+        esper_feature_memory_init(&memory);
+        check_good(esper_features_fill(&s.view, &memory, 5, obs, ids_of, &n_bad));
+        check_good(esper_ppo_act(wide.ppo, &(esper_ppo_step){.n_envs = 1, .obs = obs, .ids = ids_of, .h = h, .c = c}));
+        check_good(esper_action_mask_build(&s.view, &mask));
+        check_good(esper_learned_choose(wide.ppo, 0, &mask, NULL, &there));
+        chosen = here.action.choice[ESPER_HEAD_SLOT];
+        assert_int_equal(there.action.choice[ESPER_HEAD_OP], here.action.choice[ESPER_HEAD_OP]);
+        assert_true(fabs((double)there.value - (double)here.value) < 1e-5);
+        if (!esper_action_matters(here.action.choice[ESPER_HEAD_OP], ESPER_HEAD_SLOT))
+            continue;
+        assert_int_equal(there.action.choice[ESPER_HEAD_SLOT], (chosen + 2) % 3);
+        for (int head = 0; head < ESPER_N_HEADS; head++) {
+            if (head != ESPER_HEAD_SLOT)
+                assert_int_equal(there.action.choice[head], here.action.choice[head]);
+            assert_true(fabs((double)there.log_probs[head] - (double)here.log_probs[head]) < 1e-4);
+        }
+        n_slots[chosen]++;
+        n_moved++;
+    }
+    assert_true(n_moved > 10 && n_slots[0] < n_moved && n_slots[1] < n_moved && n_slots[2] < n_moved);
+    learner_close(&l);
+    learner_close(&wide);
 }
 
 /* How often each operation is drawn is as likely as it says. */
@@ -267,7 +327,7 @@ static void draws_by_probability(void **state)
         check_good(esper_learned_choose(l.ppo, 0, &mask, &rng, &choice));
         n[choice.action.choice[ESPER_HEAD_OP]]++;
     }
-    check_good(esper_ppo_head(l.ppo, 0, ESPER_HEAD_OP, choice.masks[ESPER_HEAD_OP], &masked));
+    check_good(esper_ppo_head(l.ppo, 0, ESPER_HEAD_OP, choice.action.choice, choice.masks[ESPER_HEAD_OP], &masked));
     for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
         if (fabs(n[op] / DRAWS - masked.mixed[op]) > 4.0 * sqrt(masked.mixed[op] * (1 - masked.mixed[op]) / DRAWS))
             fail_msg("operation %d was drawn %g times of %d, with a probability of %g", op, n[op], DRAWS,
@@ -301,6 +361,7 @@ int main(void)
         cmocka_unit_test(chooses_the_same_in_any_env),
         cmocka_unit_test(greedy_is_the_likeliest),
         cmocka_unit_test(draws_one_number_a_head),
+        cmocka_unit_test(chooses_by_properties),
         cmocka_unit_test(draws_by_probability),
         cmocka_unit_test(refuses_logits_that_are_not_finite),
     };

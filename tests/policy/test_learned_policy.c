@@ -62,7 +62,7 @@ static void decides_as_its_network(void **state)
         memory.last_success = !s.view.last_refused;
         for (int k = 0; k < N_SLOTS; k++)
             memory.since[k] = s.slots[k].measured ? 0 : memory.since[k];
-        check_good(esper_features_fill(&s.view, &memory, obs, ids, &n_bad));
+        check_good(esper_features_fill(&s.view, &memory, N_SLOTS, obs, ids, &n_bad));
         esper_normaliser_apply(l.norm, obs, obs);
         check_good(esper_ppo_act(l.ppo, &(esper_ppo_step){.n_envs = 1, .obs = obs, .ids = ids, .h = h, .c = c}));
         check_good(esper_action_mask_build(&s.view, &mask));
@@ -197,9 +197,9 @@ static void refuses_other_runs(void **state)
 
     (void)state;
     save_new(policy_path, 4, N_SLOTS);
-    setup.task = "fashion";
+    setup.topology = ESPER_TOPOLOGY_MLP;
     check_fails(esper_policy_open("learned", &setup, &policy), ESPER_E_CONFIG,
-                "was trained for synth, this is fashion; for 3 slots (r0c0 r1c0 r2c0), here are 2 (r0c0 r1c0)");
+                "was trained for hosts of the kind cnn, this one is a mlp");
     setup.policy_file = NULL;
     check_fails(esper_policy_open("learned", &setup, &policy), ESPER_E_ARG, "give its path in place of the name");
     setup.policy_file = "absent.safetensors";
@@ -207,15 +207,40 @@ static void refuses_other_runs(void **state)
     assert_null(policy);
 }
 
+/* One that has learned on three slots of one task decides about two of another. */
+static void travels(void **state)
+{
+    esper_policy_setup setup = setup_of(policy_path, 2);
+    int n_ops = 0;
+    esper_policy *policy;
+
+    (void)state;
+    save_new(policy_path, 4, N_SLOTS);
+    setup.task = "fashion";
+    setup.slot_ids = slot_ids + 1;
+    policy = open_policy("learned", &setup);
+    for (int epoch = 1; epoch <= EPISODE; epoch++) {
+        esper_decision found;
+        scene s;
+
+        set_epoch(&s, 8, epoch, 2);
+        found = decide(policy, &s);
+        check_good(esper_mask_check(&s.view, &found));
+        n_ops += found.op != ESPER_SLOT_OP_WAIT;
+    }
+    assert_in_range(n_ops, 1, EPISODE);
+    esper_policy_close(policy);
+}
+
 /* Of a network as large as these notes say, which is not there. */
 static void refuses_to_remember_too_much(void **state)
 {
     static const esper_safetensors_note notes[] = {
-        {"learned_version", "1"},     {"learned_task", "synth"},         {"learned_topology", "cnn"},
+        {"learned_version", "2"},     {"learned_task", "synth"},         {"learned_topology", "cnn"},
         {"learned_slots", "r0c0"},    {"learned_max_epochs", "20"},      {"learned_gates", "strict"},
-        {"learned_reward", "escrow"}, {"learned_features_version", "1"}, {"learned_features", "54"},
-        {"policy_version", "1"},      {"policy_width", "128"},           {"policy_hidden", "1024"},
-        {"policy_layers", "4"},
+        {"learned_reward", "escrow"}, {"learned_features_version", "2"}, {"learned_features", "39"},
+        {"policy_version", "2"},      {"policy_width", "128"},           {"policy_hidden", "1024"},
+        {"policy_layers", "4"},       {"learned_slot_features", "52"},
     };
     static const float none[1] = {0};
     esper_safetensors_tensor tensor = {
@@ -284,6 +309,7 @@ int main(void)
         cmocka_unit_test(knows_its_own_memory),
         cmocka_unit_test(waits_after_its_time),
         cmocka_unit_test(refuses_other_runs),
+        cmocka_unit_test(travels),
         cmocka_unit_test(refuses_to_remember_too_much),
         cmocka_unit_test(tells_names_from_files),
         cmocka_unit_test(describes_itself),

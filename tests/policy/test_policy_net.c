@@ -83,8 +83,8 @@ static esper_policy_net_desc small_desc(void)
     d.id_rows = 5;
     d.id_width = 3;
     d.n_heads = 2;
-    d.heads[0] = (esper_policy_head){"slot", 3, false};
-    d.heads[1] = (esper_policy_head){"op", 4, true};
+    d.heads[0] = (esper_policy_head){"slot", 3, false, ESPER_POLICY_OF_RUN};
+    d.heads[1] = (esper_policy_head){"op", 4, true, ESPER_POLICY_OF_RUN};
     d.q_head = 1;
     d.n_contributions = 2;
     d.width = 12;
@@ -96,8 +96,10 @@ static esper_policy_net_desc small_desc(void)
 /* ------------------------------------------------------------------------------------------------ recorded */
 
 static const esper_policy_head recorded_heads[HEADS] = {
-    {"slot", 2, false},        {"blueprint", 13, true},  {"style", 4, false},       {"tempo", 3, false},
-    {"alpha_target", 3, false}, {"alpha_speed", 4, false}, {"alpha_curve", 5, false}, {"op", 6, false},
+    {"slot", 2, false, ESPER_POLICY_OF_RUN},         {"blueprint", 13, true, ESPER_POLICY_OF_RUN},
+    {"style", 4, false, ESPER_POLICY_OF_RUN},        {"tempo", 3, false, ESPER_POLICY_OF_RUN},
+    {"alpha_target", 3, false, ESPER_POLICY_OF_RUN}, {"alpha_speed", 4, false, ESPER_POLICY_OF_RUN},
+    {"alpha_curve", 5, false, ESPER_POLICY_OF_RUN},  {"op", 6, false, ESPER_POLICY_OF_RUN},
 };
 
 enum { ENVS = 2, STEPS = 5, FEATURES = 85, SLOTS = 2, HIDDEN = 16, LAYERS = 2, WIDTH = 24 };
@@ -385,7 +387,9 @@ static double weighted_sum(fixture *f, const esper_policy_io *io, bool with_side
 
 /* The second critic and the contributions see x but send nothing back: what flows into shared parameters is as if they were
  * not there. Their own parameters and all others must agree with differences. */
-static void check_differences(fixture *f, const esper_policy_io *io)
+typedef double (*summing)(fixture *f, const esper_policy_io *io, bool with_side, bool put);
+
+static void check_differences(fixture *f, const esper_policy_io *io, summing sum, int n_least)
 {
     const esper_net *net = esper_policy_net_program(f->net);
     const float step = 1.0f / 64;
@@ -409,7 +413,7 @@ static void check_differences(fixture *f, const esper_policy_io *io)
             static const double factor[] = {1, -8, 0, 8, -1};
 
             memory_poke(f->backend, &values[at], before + (float)k * step);
-            slope += k == 0 ? 0 : factor[k + 2] * weighted_sum(f, io, side, false) / (12 * (double)step);
+            slope += k == 0 ? 0 : factor[k + 2] * sum(f, io, side, false) / (12 * (double)step);
         }
         memory_poke(f->backend, &values[at], before);
         found = (double)memory_peek(f->backend, &grads[at]);
@@ -418,7 +422,7 @@ static void check_differences(fixture *f, const esper_policy_io *io)
             fail_msg("%s %zu: finite differences %.6g, gradient %.6g", tensor->name, at, slope, found);
         n_checked++;
     }
-    assert_true(n_checked > 50);
+    assert_true(n_checked > n_least);
 }
 
 static void gradients_by_differences(void **state)
@@ -433,8 +437,185 @@ static void gradients_by_differences(void **state)
     fill_inputs(&io, N, T);
     weighted_sum(&f, &io, true, true);
     check_good(esper_policy_net_backward(f.net));
-    check_differences(&f, &io);
+    check_differences(&f, &io, weighted_sum, 50);
     close_net(&f);
+}
+
+/* ------------------------------------------------------------------------------------------------ slots */
+
+enum { S = 3, FS = 4, OPS = 4, KINDS = 5 }; /* slots, features of one, operations, choices for a slot */
+
+static esper_policy_net_desc slots_desc(int n_slots)
+{
+    esper_policy_net_desc d = small_desc();
+
+    d.n_slots = d.n_ids = d.n_contributions = n_slots;
+    d.n_slot_features = FS;
+    d.there = 2;
+    d.slot_width = 8;
+    d.n_heads = 3;
+    d.heads[0] = (esper_policy_head){"slot", n_slots, false, ESPER_POLICY_AMONG_SLOTS};
+    d.heads[1] = (esper_policy_head){"op", OPS, true, ESPER_POLICY_OF_RUN};
+    d.heads[2] = (esper_policy_head){"kind", KINDS, false, ESPER_POLICY_OF_SLOT};
+    d.layers = 1;
+    return d;
+}
+
+/* Row `which` of some observations: slot k of it is that of `from[k]` of S drawn ones; further ones are not there. */
+static void put_slots(const esper_policy_net_desc *d, const esper_policy_io *io, size_t row, uint32_t which,
+                      const int *from)
+{
+    float obs[6 + 8 * FS] = {0}, drawn[S * FS];
+    int32_t ids[8];
+
+    fill_noise(obs, 6, 100 + which, 1.0f);
+    fill_noise(drawn, S * FS, 200 + which, 1.0f);
+    for (int k = 0; k < d->n_slots; k++) {
+        ids[k] = k < S ? (int32_t)((which + 2 * (uint32_t)from[k]) % 6) - 1 : -1;
+        if (k >= S)
+            continue;
+        memcpy(obs + 6 + k * FS, drawn + from[k] * FS, FS * sizeof(float));
+        obs[6 + k * FS + d->there] = which % 4 == 3 && from[k] == 1 ? 0.0f : 1.0f; /* not all are always there */
+    }
+    esper_policy_net_put(d, io, row, obs, ids);
+    io->reset[row] = 0.0f;
+    memset(io->q_choice + row * OPS, 0, OPS * sizeof(float));
+    io->q_choice[row * OPS + which % OPS] = 1.0f;
+}
+
+static const int in_order[S] = {0, 1, 2};
+
+static void put_memory(const esper_policy_io *io, size_t sample, uint32_t which)
+{
+    fill_noise(io->h[0] + sample * 16, 16, 300 + which, 0.5f);
+    fill_noise(io->c[0] + sample * 16, 16, 400 + which, 0.5f);
+}
+
+/* As weighted_sum, of all that a network with slots says. */
+static double sum_of_slots(fixture *f, const esper_policy_io *io, bool with_side, bool put)
+{
+    const size_t rows = N * T;
+    const size_t sizes[] = {rows * S * OPS, rows * OPS, rows * S * KINDS, rows, rows, rows * S};
+    const float *values[] = {io->logits[0], io->logits[1], io->logits[2], io->value, io->q, io->contributions};
+    float *grads[] = {io->d_logits[0], io->d_logits[1], io->d_logits[2], io->d_value, io->d_q, io->d_contributions};
+    float weight[N * T * S * KINDS];
+    double sum = 0;
+
+    check_good(esper_policy_net_forward(f->net, ESPER_POLICY_LEARN, NULL, N));
+    for (int i = 0; i < 6; i++) {
+        fill_noise(weight, sizes[i], 30 + (uint32_t)i, i < 4 || with_side ? 1.0f : 0.0f);
+        for (size_t k = 0; k < sizes[i]; k++)
+            sum += (double)weight[k] * (double)values[i][k];
+        if (put)
+            memcpy(grads[i], weight, sizes[i] * sizeof(float));
+    }
+    return sum;
+}
+
+static void gradients_through_slots(void **state)
+{
+    esper_policy_net_desc d = slots_desc(S);
+    esper_policy_io io;
+    fixture f;
+
+    (void)state;
+    open_net(&f, "ref", &d, 1, T, N);
+    io = esper_policy_net_io(f.net, ESPER_POLICY_LEARN);
+    for (uint32_t n = 0; n < N; n++) {
+        for (uint32_t t = 0; t < T; t++)
+            put_slots(&d, &io, n * T + t, n * T + t, in_order);
+        put_memory(&io, n, n);
+    }
+    sum_of_slots(&f, &io, true, true);
+    check_good(esper_policy_net_backward(f.net));
+    check_differences(&f, &io, sum_of_slots, 35);
+    close_net(&f);
+}
+
+/* What is said of one observation, for the slot that stood at each place when they were in order; with room for n_slots. */
+typedef struct saying {
+    float ops[OPS], scores[S][OPS], kinds[S][KINDS], contributions[S], value, h[16];
+} saying;
+
+static saying say(const esper_policy_net_desc *d, const esper_policy_io *io, size_t row, const int *from)
+{
+    saying said;
+    size_t slots = (size_t)d->n_slots;
+
+    memcpy(said.ops, io->logits[1] + row * OPS, sizeof(said.ops));
+    for (size_t k = 0; k < S; k++) {
+        int32_t chosen[3] = {(int32_t)k, 0, 0};
+
+        for (int op = 0; op < OPS; op++) {
+            esper_policy_logits at;
+
+            chosen[1] = op;
+            at = esper_policy_net_logits_at(d, 0, chosen);
+            assert_int_equal(at.n, slots * OPS);
+            said.scores[from[k]][op] = io->logits[0][row * at.n + at.first + k * at.stride];
+        }
+        for (size_t i = 0; i < KINDS; i++) {
+            esper_policy_logits at = esper_policy_net_logits_at(d, 2, chosen);
+
+            said.kinds[from[k]][i] = io->logits[2][row * at.n + at.first + i * at.stride];
+        }
+        said.contributions[from[k]] = io->contributions[row * slots + k];
+    }
+    said.value = io->value[row];
+    memcpy(said.h, io->h_after[0] + row * 16, sizeof(said.h));
+    return said;
+}
+
+/* Alone, among others, with room for more slots: the same bits. In another order of the slots: the same of each, but for the
+ * rounding of a mean. */
+static void check_slots_travel(const char *backend)
+{
+    static const int turned[S] = {2, 0, 1};
+    esper_policy_net_desc d = slots_desc(S), roomy = slots_desc(7);
+    fixture f, wide;
+    esper_policy_io io, wide_io;
+    saying alone[8];
+
+    open_net(&f, backend, &d, 8, 1, 1);
+    open_net(&wide, backend, &roomy, 8, 1, 1);
+    io = esper_policy_net_io(f.net, ESPER_POLICY_ACT);
+    wide_io = esper_policy_net_io(wide.net, ESPER_POLICY_ACT);
+    for (uint32_t i = 0; i < 8; i++) {
+        put_slots(&d, &io, 0, i, in_order);
+        put_memory(&io, 0, i);
+        check_good(esper_policy_net_forward(f.net, ESPER_POLICY_ACT, NULL, 1));
+        alone[i] = say(&d, &io, 0, in_order);
+    }
+    assert_memory_not_equal(alone[0].scores[0], alone[0].scores[1], sizeof(alone[0].scores[0]));
+    for (int pass = 0; pass < 3; pass++) { /* together; with room; turned */
+        const esper_policy_net_desc *desc = pass == 1 ? &roomy : &d;
+        const esper_policy_io *to = pass == 1 ? &wide_io : &io;
+        const int *from = pass == 2 ? turned : in_order;
+
+        for (uint32_t i = 0; i < 8; i++) {
+            put_slots(desc, to, i, i, from);
+            put_memory(to, i, i);
+        }
+        check_good(esper_policy_net_forward(pass == 1 ? wide.net : f.net, ESPER_POLICY_ACT, NULL, 8));
+        for (uint32_t i = 0; i < 8; i++) {
+            saying said = say(desc, to, i, from);
+            const float *a = (const float *)&alone[i], *b = (const float *)&said;
+
+            if (pass < 2)
+                assert_memory_equal(&said, &alone[i], sizeof(said));
+            for (size_t k = 0; k < sizeof(said) / sizeof(float); k++)
+                assert_true(fabs((double)a[k] - (double)b[k]) < 1e-5);
+        }
+    }
+    close_net(&f);
+    close_net(&wide);
+}
+
+static void slots_have_no_numbers(void **state)
+{
+    (void)state;
+    check_slots_travel("ref");
+    check_slots_travel("cpu");
 }
 
 /* ------------------------------------------------------------------------------------------------ properties */
@@ -571,6 +752,21 @@ static void bad_shapes_are_refused(void **state)
     d = small_desc();
     d.layers = 5;
     assert_int_equal(esper_policy_net_open(f.backend, &d, &sizes, 1, &net), ESPER_E_ARG);
+    d = slots_desc(S);
+    d.heads[2].deep = true;
+    assert_int_equal(esper_policy_net_open(f.backend, &d, &sizes, 1, &net), ESPER_E_ARG);
+    d = slots_desc(S);
+    d.heads[0].size = S + 1;
+    assert_int_equal(esper_policy_net_open(f.backend, &d, &sizes, 1, &net), ESPER_E_ARG);
+    d = slots_desc(S);
+    d.there = FS;
+    assert_int_equal(esper_policy_net_open(f.backend, &d, &sizes, 1, &net), ESPER_E_ARG);
+    d = slots_desc(S);
+    d.heads[2].kind = ESPER_POLICY_AMONG_SLOTS;
+    assert_int_equal(esper_policy_net_open(f.backend, &d, &sizes, 1, &net), ESPER_E_ARG);
+    d = small_desc();
+    d.heads[0].kind = ESPER_POLICY_OF_SLOT;
+    assert_int_equal(esper_policy_net_open(f.backend, &d, &sizes, 1, &net), ESPER_E_ARG);
     d = small_desc();
     assert_int_equal(esper_policy_net_open(f.backend, &d, &none, 1, &net), ESPER_E_ARG);
     assert_null(net);
@@ -580,9 +776,10 @@ static void bad_shapes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_network),   cmocka_unit_test(gradients_by_differences),
-        cmocka_unit_test(steps_are_steps),    cmocka_unit_test(resets_and_critics),
-        cmocka_unit_test(weights_at_birth),   cmocka_unit_test(bad_shapes_are_refused),
+        cmocka_unit_test(recorded_network),        cmocka_unit_test(gradients_by_differences),
+        cmocka_unit_test(gradients_through_slots), cmocka_unit_test(slots_have_no_numbers),
+        cmocka_unit_test(steps_are_steps),         cmocka_unit_test(resets_and_critics),
+        cmocka_unit_test(weights_at_birth),        cmocka_unit_test(bad_shapes_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, memory_is_given_back);

@@ -1,9 +1,11 @@
 /* ctest: timeout=240 cost=20 sealed=also */
-/* The learner: two toy tasks solved on five seeds of five, the same bits at any number of threads and after a resume, and
+/* The learner: toy tasks solved on five seeds of five, the same bits at any number of threads and after a resume, and
  * nothing that is not finite in a weight.
  *
  *   memory   a cue is shown at the first step alone, and asked for at the last: cannot be solved without memory
- *   slots    four slots of different worth, some closed, or waiting: an operation and, if it asks, a slot */
+ *   slots    four slots of different worth, some closed, or waiting: an operation and, if it asks, a slot
+ *   travel   the same where slots are seen by their properties, and two operations: one pays what the slot is worth, the other
+ *            what it is not, and a sign says which of them pays at all. What was learned on four slots then decides about eight */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +24,7 @@
 #include "support/effort.h"
 #include "support/memory.h"
 
-enum { ENVS = 32, STEPS = 6, MOST = ENVS * STEPS, FEATURES = 9, HEADS = 2, HIDDEN = 32, SLOTS = 4, CUES = 3 };
+enum { ENVS = 32, STEPS = 6, MOST = ENVS * STEPS, FEATURES = 18, HEADS = 2, HIDDEN = 32, SLOTS = 4, CUES = 3 };
 enum { SLOT = 0, OP = 1 }; /* heads of the task with slots */
 
 static const double WAIT_REWARD = 0.5;
@@ -37,6 +39,7 @@ static void check_good(esper_status status)
 
 typedef struct toy {
     bool           memory; /* or slots */
+    int            properties; /* of so many slots, in the task `travel`; 0: another task */
     uint64_t       seed;
     esper_pool    *pool;
     esper_backend *backend;
@@ -58,10 +61,11 @@ static esper_ppo_desc desc_of(bool memory, uint64_t seed)
     esper_ppo_desc d;
 
     esper_ppo_desc_init(&d);
-    d.net.n_features = memory ? CUES + 2 : FEATURES;
+    d.net.n_features = memory ? CUES + 2 : 2 * SLOTS + 1;
     d.net.n_heads = memory ? 1 : HEADS;
-    d.net.heads[SLOT] = (esper_policy_head){memory ? "answer" : "slot", memory ? CUES : SLOTS, false};
-    d.net.heads[OP] = (esper_policy_head){"op", 2, false};
+    d.net.heads[SLOT] =
+        (esper_policy_head){memory ? "answer" : "slot", memory ? CUES : SLOTS, false, ESPER_POLICY_OF_RUN};
+    d.net.heads[OP] = (esper_policy_head){"op", 2, false, ESPER_POLICY_OF_RUN};
     d.net.width = d.net.hidden = HIDDEN;
     d.n_envs = ENVS;
     d.max_steps = d.chunk_steps = STEPS;
@@ -73,6 +77,22 @@ static esper_ppo_desc desc_of(bool memory, uint64_t seed)
     return d;
 }
 
+static esper_ppo_desc desc_of_travel(int n_slots, uint64_t seed)
+{
+    esper_ppo_desc d = desc_of(false, seed);
+
+    d.net.n_features = 2;
+    d.net.n_slots = n_slots;
+    d.net.n_slot_features = 2;
+    d.net.there = 1;
+    d.net.slot_width = 16;
+    d.net.q_head = OP;
+    d.net.heads[SLOT] = (esper_policy_head){"slot", n_slots, false, ESPER_POLICY_AMONG_SLOTS};
+    d.net.heads[OP].size = 3;
+    d.weights.entropy = 0.03;
+    return d;
+}
+
 static void open_toy(toy *t, bool memory, uint64_t seed, const char *backend, int threads, const esper_ppo_desc *desc)
 {
     esper_ppo_desc d = desc != NULL ? *desc : desc_of(memory, seed);
@@ -81,6 +101,7 @@ static void open_toy(toy *t, bool memory, uint64_t seed, const char *backend, in
     t->memory = memory;
     t->seed = seed;
     t->n_heads = d.net.n_heads;
+    t->properties = d.net.n_slots;
     check_good(esper_pool_open(threads, &t->pool));
     check_good(esper_backend_open(backend, t->pool, &t->backend));
     check_good(esper_ppo_open(t->backend, &d, &t->ppo));
@@ -135,13 +156,34 @@ static void show_slots(toy *t, int step, int env, float *obs, uint64_t *mask, es
     t->optimum += best;
 }
 
+/* 1 | which operation pays | worth and presence of each slot. */
+static void show_properties(toy *t, int step, int env, float *obs, uint64_t *mask, esper_rng *rng)
+{
+    bool gives = esper_rng_below(rng, 2) == 1;
+    double best = WAIT_REWARD;
+
+    mask[SLOT] = 1 + esper_rng_below(rng, (1u << t->properties) - 1);
+    mask[OP] = 0x7;
+    obs[0] = 1.0f;
+    obs[1] = gives ? 1.0f : 0.0f;
+    for (int slot = 0; slot < t->properties; slot++)
+        if ((mask[SLOT] >> slot & 1u) != 0) {
+            float worth = obs[2 + 2 * slot] = esper_rng_uniform(rng);
+
+            obs[3 + 2 * slot] = 1.0f;
+            best = fmax(best, (double)(gives ? 1.0f - worth : worth));
+        }
+    t->reset[env * STEPS + step] = 1;
+    t->optimum += best;
+}
+
 /* Draws a head, or takes the likeliest. */
 static void choose(toy *t, int env, size_t entry, int head, uint64_t mask, esper_rng *rng)
 {
     size_t at = entry * (size_t)t->n_heads + (size_t)head;
     esper_masked m;
 
-    check_good(esper_ppo_head(t->ppo, env, head, mask, &m));
+    check_good(esper_ppo_head(t->ppo, env, head, t->actions + entry * (size_t)t->n_heads, mask, &m));
     t->masks[at] = mask;
     t->actions[at] = rng != NULL ? esper_masked_sample(&m, rng) : esper_masked_greedy(&m);
     t->log_probs[at] = (float)esper_masked_log_prob(&m, t->actions[at]);
@@ -162,10 +204,18 @@ static void act_in_env(toy *t, int round, int step, int env, const uint64_t *mas
     }
     choose(t, env, entry, OP, mask[OP], rng);
     t->asked[entry] = 1u << OP;
-    if (t->actions[entry * HEADS + OP] == 1) {
+    if (t->actions[entry * HEADS + OP] > 0) {
+        int op = t->actions[entry * HEADS + OP];
+        const int32_t *slot = &t->actions[entry * HEADS + SLOT];
+
         choose(t, env, entry, SLOT, mask[SLOT], rng);
         t->asked[entry] |= 1u << SLOT;
-        t->rewards[entry] = obs[t->actions[entry * HEADS + SLOT]];
+        if (t->properties == 0)
+            t->rewards[entry] = obs[*slot];
+        else if (op - 1 != (int)obs[1])
+            t->rewards[entry] = 0.0f;
+        else
+            t->rewards[entry] = op == 1 ? obs[2 + 2 * *slot] : 1.0f - obs[2 + 2 * *slot];
     } else {
         choose(t, env, entry, SLOT, 1, rng); /* not asked: one choice */
         t->rewards[entry] = (float)WAIT_REWARD;
@@ -176,7 +226,7 @@ static void act_in_env(toy *t, int round, int step, int env, const uint64_t *mas
 static double play(toy *t, int round, bool greedy)
 {
     esper_policy_io io = esper_policy_net_io(esper_ppo_net(t->ppo), ESPER_POLICY_ACT);
-    size_t wide = (size_t)esper_ppo_desc_of(t->ppo)->net.n_features;
+    size_t wide = esper_policy_net_wide(&esper_ppo_desc_of(t->ppo)->net);
     double reward = 0;
 
     memset(t->obs, 0, sizeof(t->obs));
@@ -194,7 +244,9 @@ static double play(toy *t, int round, bool greedy)
             esper_rng rng = stream(t, round, step, env, 1);
             float *obs = t->obs + (size_t)(env * STEPS + step) * FEATURES;
 
-            (t->memory ? show_memory : show_slots)(t, step, env, obs, masks[env], &rng);
+            (t->memory           ? show_memory
+             : t->properties > 0 ? show_properties
+                                 : show_slots)(t, step, env, obs, masks[env], &rng);
             memcpy(rows + (size_t)env * wide, obs, wide * sizeof(float));
         }
         if (!t->memory) {
@@ -227,7 +279,7 @@ static void find_returns(toy *t)
 static esper_ppo_batch batch_of(toy *t)
 {
     static float packed[MOST * FEATURES];
-    size_t wide = (size_t)esper_ppo_desc_of(t->ppo)->net.n_features;
+    size_t wide = esper_policy_net_wide(&esper_ppo_desc_of(t->ppo)->net);
 
     for (size_t i = 0; i < MOST; i++)
         memcpy(packed + i * wide, t->obs + i * FEATURES, wide * sizeof(float));
@@ -304,6 +356,39 @@ static void solve(bool memory, int n_rounds_full)
         if (after < 0.95 && !is_brief())
             fail_msg("%s, seed %d: %.3f of the optimum", memory ? "memory" : "slots", (int)seed, after);
         close_toy(&t);
+    }
+}
+
+static void decides_about_more_slots(void **state)
+{
+    static toy t, more;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= (uint64_t)effort(3, 1); seed++) {
+        esper_ppo_desc few = desc_of_travel(SLOTS, seed), many = desc_of_travel(2 * SLOTS, seed + 100);
+        double learned = 0, sum = 0;
+        esper_safetensors *file;
+
+        open_toy(&t, false, seed, "cpu", 2, &few);
+        for (int round = 0; round < effort(120, 6); round++) {
+            esper_ppo_report r = learn(&t, round);
+
+            assert_true(r.performed && r.health == ESPER_PPO_FINE && r.log_prob_gap < 1e-4);
+        }
+        for (int k = 0; k < 4; k++)
+            learned += play(&t, 200000 + k, true) / 4;
+        check_good(esper_ppo_save(t.ppo, "few.safetensors", NULL, 0, NULL, 0));
+        close_toy(&t);
+        open_toy(&more, false, seed, "cpu", 2, &many);
+        check_good(esper_safetensors_open("few.safetensors", &file));
+        check_good(esper_ppo_load(more.ppo, file, false));
+        esper_safetensors_close(file);
+        for (int k = 0; k < 4; k++)
+            sum += play(&more, 200000 + k, true) / 4;
+        printf("travel, seed %d: %.3f of the optimum, %.3f on twice the slots\n", (int)seed, learned, sum);
+        if (sum < 0.95 && !is_brief())
+            fail_msg("travel, seed %d: %.3f of the optimum", (int)seed, sum);
+        close_toy(&more);
     }
 }
 
@@ -631,6 +716,7 @@ int main(void)
         cmocka_unit_test(memory_can_run_out),
         cmocka_unit_test(remembers_the_first_observation),
         cmocka_unit_test(chooses_slots),
+        cmocka_unit_test(decides_about_more_slots),
     };
 
     return cmocka_run_group_tests(tests, NULL, memory_is_given_back);

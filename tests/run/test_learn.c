@@ -582,9 +582,9 @@ static void says_what_differs(void **state)
                 "reward is |cannot become sparse");
     check_fails(go_on("copied", "envs = 3\nrounds = 9\n", &result), ESPER_E_CONFIG, "envs is 2");
     check_fails(go_on("copied", "policy_width = 16\nrounds = 9\n", &result), ESPER_E_CONFIG, "policy_width is 8");
-    forge("copied/policy.safetensors", "\"policy_version\":\"1\"", "\"policy_version\":\"7\"", "forged.safetensors");
+    forge("copied/policy.safetensors", "\"policy_version\":\"2\"", "\"policy_version\":\"7\"", "forged.safetensors");
     check_fails(go_on("forged.safetensors", "rounds = 9\n", &result), ESPER_E_FORMAT,
-                "forged.safetensors: a policy of version 7, this program reads version 1");
+                "forged.safetensors: a policy of version 7, this program reads version 2");
     forge("copied/policy.safetensors", "\"learn_round\":\"4\"", "\"learn_round\":\"3\"", "forged.safetensors");
     check_fails(go_on("forged.safetensors", "rounds = 9\n", &result), ESPER_E_FORMAT, "forged.safetensors: damaged");
     check_fails(go_on("absent", "", &result), ESPER_E_NOTFOUND, "'absent' is no run");

@@ -48,6 +48,8 @@
       "no view can hold it")                                                                                           \
     X(HEALTH, "features", "-", "a gradient health of NaN is refused", "it was not measured: 0")                        \
     X(DORMANT, "features", "-", "a slot that is DORMANT and yet has a report is shown", "it is empty: zeros")          \
+    X(PROPERTIES, "features", "-", "23 values of the run and 31 of each slot",                                         \
+      "these first, then those of task, seed and place: what was recorded is compared")                                \
     X(NO_STEPS, "gae", "-", "statistics of no step are NaN", "0")                                                      \
     X(STAGE_TERM, "rewards_loss", "training D6", "the term of the stage is paid in every step",                        \
       "when the stage changes: `0.1 (0.995 phi(stage) - phi(previous))` less")                                         \
