@@ -14,6 +14,7 @@
 enum {
     WHOLE = -1,
     MOST_UNREAD = 32, /* batches whose results are read together: one wait */
+    SUBMITTED = 8,    /* so many are begun while the next are queued */
 };
 
 typedef struct program {
@@ -453,7 +454,9 @@ static esper_status queue_batch(const esper_evaluator *evaluator, evaluation *ru
             ESPER_TRY(run_job(evaluator, run, &run->jobs[i]));
         }
     run->n_unread++;
-    return ESPER_OK;
+    return run->n_unread % SUBMITTED == 0 && run->n_unread < MOST_UNREAD
+               ? esper_backend_submit(evaluator->network->engine->backend, evaluator->network->stream, NULL)
+               : ESPER_OK;
 }
 
 static esper_status run_batches(const esper_evaluator *evaluator, evaluation *run, uint32_t n_batches, uint32_t n_slice,

@@ -558,8 +558,7 @@ esper_status esper_policy_net_backward(esper_policy_net *net)
             ESPER_TRY(esper_backend_copy_in(
                 net->backend, NULL, esper_plan_grad(s->plan, 0, s->ports[k].tensor), s->ports[k].host,
                 (size_t)s->net.tensors[s->ports[k].tensor].count * (size_t)s->pass.n_samples * sizeof(float)));
-    ESPER_TRY(esper_plan_backward(s->plan));
-    return esper_backend_sync(net->backend);
+    return esper_plan_backward(s->plan); /* whoever reads gradients waits for them */
 }
 
 const esper_net *esper_policy_net_program(const esper_policy_net *net)

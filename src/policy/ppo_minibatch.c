@@ -166,8 +166,7 @@ static esper_status step(esper_ppo *p, esper_ppo_report *r)
         r->n_skipped++;
         return ESPER_OK;
     }
-    ESPER_TRY(esper_optim_step(p->optim));
-    ESPER_TRY(esper_backend_sync(esper_policy_net_backend(p->net)));
+    ESPER_TRY(esper_optim_step(p->optim)); /* nobody waits for it: what comes next is queued behind */
     r->grad_norm_max = fmax(r->grad_norm_max, norm);
     p->sum_norm += norm;
     r->n_updates++;
