@@ -15,30 +15,32 @@
 /* ------------------------------------------------------------------------------------------------ weights */
 
 /* The weights of `width` output channels, from `first_out` on, and of n_in input channels from `first_in` on, go to shared memory:
- * [input channel][tap][output channel]. What is beyond the last channel is 0. A warp takes eight output channels by four taps at
- * a time. */
+ * [input channel][tap][output channel]. What is beyond the last channel is 0, and so are taps that the kernel has not. A warp takes
+ * eight output channels by four taps at a time. */
 template <int K, bool BACK>
 FUNCTION void stage_weights(const block_conv &v, const block_cut &cut, const float *w, int width, int first_out,
                             int first_in, int n_in, float *to)
 {
-    int taps = v.kernel * v.kernel, n_pairs = n_in * taps;
-    int out_step = BACK ? taps : v.in_c * taps, in_step = BACK ? v.out_c * taps : taps;
-    int warp = threadIdx.x / 32, o = threadIdx.x % 8, step = threadIdx.x % 32 / 8;
+    int taps = v.kernel * v.kernel, out_step = BACK ? taps : v.in_c * taps, in_step = BACK ? v.out_c * taps : taps;
+    int place = threadIdx.x / 32 * 4 + threadIdx.x % 32 / 8, n_there = min(n_in, v.in_c - first_in) * K * K;
 
-    if (v.kernel != K) { /* the taps that it has not */
-        for (int i = threadIdx.x; i < n_in * K * K * cut.stride; i += BLOCK_THREADS)
-            to[i] = 0.0f;
-        __syncthreads();
-    }
-    for (int pair = warp * 4 + step; pair < n_pairs; pair += BLOCK_WARPS * 4) {
-        int in = pair / taps, tap = pair - in * taps, y = tap / v.kernel, x = tap - y * v.kernel;
-        int place = BACK ? (v.kernel - 1 - y) * K + v.kernel - 1 - x : y * K + x;
+    w += first_in * in_step;
+    for (int out = threadIdx.x % 8; out < width; out += 8) {
+        const float *from = w + (size_t)(first_out + out) * out_step;
+        int end = first_out + out < v.out_c ? n_there : 0;
 
-        for (int out = o; out < width; out += 8)
-            to[(in * K * K + place) * cut.stride + out] =
-                first_out + out < v.out_c && first_in + in < v.in_c
-                    ? w[(size_t)(first_out + out) * out_step + (size_t)(first_in + in) * in_step + tap]
-                    : 0.0f;
+#pragma unroll 4
+        for (int i = place; i < n_in * K * K; i += BLOCK_WARPS * 4) {
+            int in = i / (K * K), y = (i - in * K * K) / K, x = i % K, tap;
+
+            if (BACK) {
+                y = v.kernel - 1 - y;
+                x = v.kernel - 1 - x;
+            }
+            tap = y * v.kernel + x;
+            to[i * cut.stride + out] =
+                i < end && y >= 0 && x >= 0 && y < v.kernel && x < v.kernel ? __ldg(from + in * in_step + tap) : 0.0f;
+        }
     }
 }
 
@@ -383,6 +385,35 @@ FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const ro
                                kind == 1 ? w_lo[3 * dy + 2][0] : w_hi[3 * dy + 2][0]);
 }
 
+/* As put_moments: for either channel of a thread the sum and that of squares, of its samples' pixels that there are. WHOLE: all. */
+template <int TILE, bool WHOLE>
+FUNCTION void moments_of(const float (&sum)[TILE][TILE][4], int n_rows, int n_columns, int n_samples, double (&both_out)[2][2])
+{
+    int n = n_rows * n_columns * n_samples;
+
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+        float total = 0, squares = 0, mean;
+
+#pragma unroll
+        for (int i = 0; i < TILE * TILE * 2; i++) {
+            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
+
+            total += WHOLE || (y < n_rows && x < n_columns && s < n_samples) ? sum[y][x][o + 2 * s] : 0.0f;
+        }
+        mean = n > 0 ? total / (float)n : 0.0f;
+#pragma unroll
+        for (int i = 0; i < TILE * TILE * 2; i++) {
+            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
+            float off = WHOLE || (y < n_rows && x < n_columns && s < n_samples) ? sum[y][x][o + 2 * s] - mean : 0.0f;
+
+            squares = fmaf(off, off, squares);
+        }
+        both_out[o][0] = (double)total;
+        both_out[o][1] = (double)squares + (double)total * (double)mean;
+    }
+}
+
 /* Where a share's results go. first: of the thread's two samples; channel: of its two. */
 template <int TILE, bool BACK>
 FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share, int oy, int ox, float (&sum)[TILE][TILE][4])
@@ -416,28 +447,13 @@ FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share
     if (BACK || !block_has_norm(lane) || !lane_trains(lane))
         return;
 
-    /* As put_moments: of what the thread has of a channel, then of the share. */
+    if (n_rows == TILE && n_columns == TILE && n_samples >= 2) {
+        moments_of<TILE, true>(sum, TILE, TILE, 2, both);
+    } else {
+        moments_of<TILE, false>(sum, n_rows, n_columns, max(0, min(2, n_samples)), both);
+    }
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-        int n = n_rows * n_columns * max(0, min(2, n_samples));
-        float total = 0, squares = 0, mean;
-
-#pragma unroll
-        for (int i = 0; i < TILE * TILE * 2; i++) {
-            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
-
-            total += y < n_rows && x < n_columns && s < n_samples ? sum[y][x][o + 2 * s] : 0.0f;
-        }
-        mean = n > 0 ? total / (float)n : 0.0f;
-#pragma unroll
-        for (int i = 0; i < TILE * TILE * 2; i++) {
-            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
-            float off = y < n_rows && x < n_columns && s < n_samples ? sum[y][x][o + 2 * s] - mean : 0.0f;
-
-            squares = fmaf(off, off, squares);
-        }
-        both[o][0] = (double)total;
-        both[o][1] = (double)squares + (double)total * (double)mean;
 #pragma unroll
         for (int with = 16; with >= 4; with /= 2) {
             both[o][0] += __shfl_xor_sync(0xffffffffu, both[o][0], with);
