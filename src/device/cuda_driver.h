@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -22,6 +23,15 @@ typedef struct CUmod_st   *CUmodule;
 typedef struct CUfunc_st  *CUfunction;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphNode_st *CUgraphNode;
+
+/* What a graph is told of a launch. */
+typedef struct CUDA_KERNEL_NODE_PARAMS {
+    CUfunction func;
+    unsigned   gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void     **kernelParams; /* copied */
+    void     **extra;
+} CUDA_KERNEL_NODE_PARAMS;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -116,7 +126,11 @@ enum {
     X(cuGraphLaunch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream))                                          \
     X(cuGraphDestroy, "cuGraphDestroy", (CUgraph graph))                                                            \
     X(cuGraphExecDestroy, "cuGraphExecDestroy", (CUgraphExec exec))                                                 \
-    X(cuEventElapsedTime, "cuEventElapsedTime", (float *milliseconds, CUevent from, CUevent to))
+    X(cuEventElapsedTime, "cuEventElapsedTime", (float *milliseconds, CUevent from, CUevent to))                    \
+    X(cuGraphCreate, "cuGraphCreate", (CUgraph * graph, unsigned flags))                                            \
+    X(cuGraphAddKernelNode, "cuGraphAddKernelNode",                                                                 \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t n_before,                               \
+       const CUDA_KERNEL_NODE_PARAMS *launch))
 
 typedef enum esper_cuda_function {
 #define X(name, symbol, parameters) ESPER_CUDA_##name,

@@ -5,7 +5,8 @@
  * A lock makes the driver one thread's at a time: that is what its emulation is written for.
  *
  * For scripts, which start the whole program over it (PROGRAM_ON_DRIVER): ESPER_TEST_CUDA_LOST=N:RESULT loses the device at the Nth
- * call, ESPER_TEST_CUDA_MEMORY=BYTES gives it so much memory. */
+ * call, ESPER_TEST_CUDA_MEMORY=BYTES gives it so much memory, and with ESPER_TEST_CUDA_DRY=1 it computes nothing: what is left of the
+ * time is what the host takes. */
 #include <pthread.h>
 
 #include "cuda/host_cuda_run.h"
@@ -15,7 +16,25 @@
 #include "tensor/cuda/kernels.h"
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int n_syncs, n_event_syncs;
+static atomic_int n_syncs, n_event_syncs, n_idle_waits, n_allocations;
+static bool is_real;
+
+/* How much work had been queued when an event was recorded. Under the lock. */
+static struct {
+    CUevent  event;
+    uint64_t mark;
+} marks[1024];
+static int n_marks;
+static uint64_t n_queued;
+
+static int find_mark(CUevent event)
+{
+    int i = 0;
+
+    while (i < n_marks && marks[i].event != event)
+        i++;
+    return i;
+}
 static atomic_int n_launches;
 
 /* A name of a kernel of tensor/cuda/: what such functions are. */
@@ -131,14 +150,17 @@ static CUresult info(size_t *free_bytes, size_t *total)
 }
 static CUresult alloc(CUdeviceptr *memory, size_t bytes)
 {
+    n_allocations++;
     ANSWERED(alloc_now(memory, bytes));
 }
 static CUresult release_memory(CUdeviceptr memory)
 {
+    n_allocations++;
     GIVEN_BACK(free_now(memory));
 }
 static CUresult host_alloc(void **memory, size_t bytes, unsigned flags)
 {
+    n_allocations++;
     ANSWERED(emu_host_alloc(memory, bytes, flags));
 }
 static CUresult host_free(void *memory)
@@ -212,9 +234,22 @@ static CUresult event_destroy(CUevent event)
 {
     GIVEN_BACK(emu_event_destroy(event));
 }
+static CUresult mark_event(CUevent event, CUstream stream)
+{
+    CUresult result = emu_event_record(event, stream);
+    int i = find_mark(event);
+
+    if (result != CUDA_SUCCESS || i == (int)(sizeof(marks) / sizeof(marks[0])))
+        return result;
+    n_marks += i == n_marks;
+    marks[i].event = event;
+    marks[i].mark = n_queued;
+    return result;
+}
+
 static CUresult event_record(CUevent event, CUstream stream)
 {
-    ANSWERED(emu_event_record(event, stream));
+    ANSWERED(mark_event(event, stream));
 }
 static CUresult event_record_flags(CUevent event, CUstream stream, unsigned flags)
 {
@@ -224,10 +259,19 @@ static CUresult event_query(CUevent event)
 {
     ANSWERED(emu_event_query(event));
 }
+/* A wait for what was queued last leaves the device with nothing to do. */
+static CUresult await_event(CUevent event)
+{
+    int i = find_mark(event);
+
+    n_idle_waits += i < n_marks && marks[i].mark == n_queued;
+    return emu_event_sync(event);
+}
+
 static CUresult event_sync(CUevent event)
 {
     n_event_syncs++;
-    ANSWERED(emu_event_sync(event));
+    ANSWERED(await_event(event));
 }
 static CUresult load_module(CUmodule *module, const void *image)
 {
@@ -263,12 +307,15 @@ static CUresult set_attribute(CUfunction of, int which, int value)
     return CUDA_SUCCESS;
 }
 
+static bool is_dry;
+
 static CUresult launch(CUfunction of, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
                        unsigned threads_z, unsigned shared, CUstream stream, void **parameters, void **extra)
 {
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&one_at_a_time);
+    n_queued++;
     if (is_lost()) {
         result = lost_with;
     } else if (!is_host_function(of)) {
@@ -278,10 +325,149 @@ static CUresult launch(CUfunction of, unsigned x, unsigned y, unsigned z, unsign
     } else {
         drain();
         n_launches++;
-        host_cuda_launch(((host_function *)(void *)of)->name, (int)x, (int)y, (int)threads, (int)shared, parameters[0]);
+        if (!is_dry)
+            host_cuda_launch(((host_function *)(void *)of)->name, (int)x, (int)y, (int)threads, (int)shared,
+                             parameters[0]);
     }
     pthread_mutex_unlock(&one_at_a_time);
     return result;
+}
+
+/* ------------------------------------------------------------------------------------------------ graphs */
+
+/* A launch of a graph, and those that come before it. */
+typedef struct graph_node {
+    CUDA_KERNEL_NODE_PARAMS launch;
+    esper_cuda_lanes        lanes;
+    struct graph_node     **before;
+    size_t                  n_before;
+    bool                    done;
+} graph_node;
+
+typedef struct graph {
+    graph_node **nodes;
+    int          n;
+} graph;
+
+static atomic_int n_graphs, n_graph_launches, n_beside;
+
+static CUresult graph_create(CUgraph *graph_out, unsigned flags)
+{
+    (void)flags;
+    if (fails())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *graph_out = (CUgraph)calloc(1, sizeof(graph));
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_add(CUgraphNode *node_out, CUgraph of, const CUgraphNode *before, size_t n_before,
+                          const CUDA_KERNEL_NODE_PARAMS *launch_of)
+{
+    graph *self = (graph *)(void *)of;
+    graph_node *node = calloc(1, sizeof(*node));
+
+    node->launch = *launch_of;
+    memcpy(&node->lanes, launch_of->kernelParams[0], sizeof(node->lanes));
+    node->before = calloc(n_before + 1, sizeof(graph_node *));
+    node->n_before = n_before;
+    for (size_t i = 0; i < n_before; i++)
+        node->before[i] = (graph_node *)(void *)before[i];
+    self->nodes = realloc(self->nodes, ((size_t)self->n + 1) * sizeof(graph_node *));
+    self->nodes[self->n++] = node;
+    *node_out = (CUgraphNode)(void *)node;
+    return CUDA_SUCCESS;
+}
+
+/* The nodes are the executable's from then on. */
+static CUresult graph_instantiate(CUgraphExec *exec_out, CUgraph of, unsigned long long flags)
+{
+    graph *self = (graph *)(void *)of, *exec;
+
+    (void)flags;
+    if (fails())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    exec = calloc(1, sizeof(*exec));
+    *exec = *self;
+    *self = (graph){0};
+    *exec_out = (CUgraphExec)(void *)exec;
+    n_graphs++;
+    return CUDA_SUCCESS;
+}
+
+static bool may_run(const graph_node *node)
+{
+    for (size_t i = 0; i < node->n_before; i++)
+        if (!node->before[i]->done)
+            return false;
+    return !node->done;
+}
+
+/* Of the launches that could be next, the one that was added last: so whatever is not ordered comes the wrong way round. */
+static CUresult graph_launch(CUgraphExec of, CUstream stream)
+{
+    graph *self = (graph *)(void *)of;
+    CUresult result = CUDA_SUCCESS;
+    int last = 0;
+
+    if (is_dry)
+        return CUDA_SUCCESS;
+    for (int i = 0; i < self->n; i++)
+        self->nodes[i]->done = false;
+    for (int n = 0; n < self->n && result == CUDA_SUCCESS; n++) {
+        graph_node *node = NULL;
+        void *parameters[1];
+        int at = self->n;
+
+        while (node == NULL && at-- > 0)
+            node = may_run(self->nodes[at]) ? self->nodes[at] : NULL;
+        if (node == NULL)
+            return CUDA_ERROR_INVALID_VALUE;
+        n_beside += at < last;
+        last = at;
+        parameters[0] = &node->lanes;
+        result = launch(node->launch.func, node->launch.gridDimX, node->launch.gridDimY, 1, node->launch.blockDimX, 1,
+                        1, node->launch.sharedMemBytes, stream, parameters, NULL);
+        node->done = true;
+    }
+    n_graph_launches++;
+    return result;
+}
+
+static void free_graph(graph *self)
+{
+    for (int i = 0; i < self->n; i++) {
+        free(self->nodes[i]->before);
+        free(self->nodes[i]);
+    }
+    free(self->nodes);
+    free(self);
+}
+
+static CUresult graph_destroy(CUgraph of)
+{
+    free_graph((graph *)(void *)of);
+    return CUDA_SUCCESS;
+}
+
+static CUresult exec_destroy(CUgraphExec of)
+{
+    free_graph((graph *)(void *)of);
+    return CUDA_SUCCESS;
+}
+
+int cuda_driver_graphs(void)
+{
+    return n_graphs;
+}
+
+int cuda_driver_graph_launches(void)
+{
+    return n_graph_launches;
+}
+
+int cuda_driver_beside(void)
+{
+    return n_beside;
 }
 
 int cuda_driver_syncs(void)
@@ -292,6 +478,21 @@ int cuda_driver_syncs(void)
 int cuda_driver_waits(void)
 {
     return n_syncs + n_event_syncs;
+}
+
+int cuda_driver_allocations(void)
+{
+    return n_allocations;
+}
+
+bool cuda_driver_is_real(void)
+{
+    return is_real;
+}
+
+int cuda_driver_idle_waits(void)
+{
+    return n_idle_waits;
 }
 
 int cuda_driver_launches(void)
@@ -320,6 +521,7 @@ uint64_t cuda_driver_calls(void)
 static void read_environment(void)
 {
     const char *lost = getenv("ESPER_TEST_CUDA_LOST"), *memory = getenv("ESPER_TEST_CUDA_MEMORY");
+    const char *dry = getenv("ESPER_TEST_CUDA_DRY");
     unsigned long long nth;
     int result;
 
@@ -327,6 +529,7 @@ static void read_environment(void)
         cuda_driver_lose_at(nth, result);
     if (memory != NULL)
         memory_bytes = strtoull(memory, NULL, 10);
+    is_dry = dry != NULL && strcmp(dry, "1") == 0;
 }
 
 __attribute__((constructor)) static void install(void)
@@ -373,12 +576,19 @@ __attribute__((constructor)) static void install(void)
         .cuLaunchKernel = launch,
         .cuGetErrorName = emu_error_name,
         .cuGetErrorString = emu_error_text,
+        .cuGraphCreate = graph_create,
+        .cuGraphAddKernelNode = graph_add,
+        .cuGraphInstantiate = graph_instantiate,
+        .cuGraphLaunch = graph_launch,
+        .cuGraphDestroy = graph_destroy,
+        .cuGraphExecDestroy = exec_destroy,
         .knows_kernels = true,
     };
     const char *gpu = getenv("ESPER_TEST_GPU");
 
     read_environment();
-    if (gpu == NULL || strcmp(gpu, "1") != 0)
+    is_real = gpu != NULL && strcmp(gpu, "1") == 0;
+    if (!is_real)
         esper_cuda_driver_replace(&driver);
 }
 

@@ -23,6 +23,7 @@ struct cuda_group {
     uint64_t    *ids;   /* (n_programs) */
     cuda_call   *calls; /* (n_calls) one behind the other */
     const esper_lane **lanes; /* (n_lanes) of all calls */
+    int         *members; /* (n_lanes) which of the programs each belongs to */
     CUgraphExec  graph; /* NULL: not yet */
 };
 
@@ -82,11 +83,13 @@ static esper_status kernel_of(cuda_lanes_table *table, const char *name, int sha
 
 esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table)
 {
-    const char *profile = getenv("ESPER_CUDA_PROFILE");
+    const char *profile = getenv("ESPER_CUDA_PROFILE"), *graph = getenv("ESPER_CUDA_GRAPH");
     esper_status status;
 
-    *table =
-        (cuda_lanes_table){.device = device, .stream = stream, .timed = profile != NULL && strcmp(profile, "1") == 0};
+    *table = (cuda_lanes_table){.device = device,
+                                .stream = stream,
+                                .timed = profile != NULL && strcmp(profile, "1") == 0,
+                                .in_line = graph != NULL && strcmp(graph, "line") == 0};
     cuda_memory_init(&table->memory, device);
     ESPER_TRY(esper_cuda_enter(device));
     status = ESPER_CUDA(cuEventCreate, &table->uploaded, CU_EVENT_DISABLE_TIMING);
@@ -402,7 +405,7 @@ typedef struct caller {
     int               room_calls, room_lanes;
 } caller;
 
-static esper_status list_call(caller *self, const cuda_call *call, const esper_lane *const *lanes)
+static esper_status list_call(caller *self, const cuda_call *call, const esper_lane *const *lanes, const int *members)
 {
     cuda_group *group = self->group;
 
@@ -420,33 +423,42 @@ static esper_status list_call(caller *self, const cuda_call *call, const esper_l
     if (group->n_lanes + call->n_lanes > self->room_lanes) {
         int room = 2 * self->room_lanes + call->n_lanes;
         const esper_lane **all = esper_mem_grow(group->lanes, (size_t)room * sizeof(*all));
+        int *of_all;
 
         if (all == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "group of %d lanes", room);
         group->lanes = all;
+        of_all = esper_mem_grow(group->members, (size_t)room * sizeof(*of_all));
+        if (of_all == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "group of %d lanes", room);
+        group->members = of_all;
         self->room_lanes = room;
     }
     memcpy(group->lanes + group->n_lanes, lanes, (size_t)call->n_lanes * sizeof(*lanes));
+    memcpy(group->members + group->n_lanes, members, (size_t)call->n_lanes * sizeof(*members));
     group->calls[group->n_calls] = *call;
     group->calls[group->n_calls++].first = group->n_lanes;
     group->n_lanes += call->n_lanes;
     return ESPER_OK;
 }
 
-/* Lanes that have nothing to do with each other: those that are computed alike, together. `lanes` is used up. */
-static esper_status list_lanes(caller *self, const cuda_lane **lanes, int n)
+/* Lanes that have nothing to do with each other: those that are computed alike, together. `lanes` is used up, and so is `members`,
+ * which a group wants to know. */
+static esper_status list_lanes(caller *self, const cuda_lane **lanes, int *members, int n)
 {
     while (n > 0) {
         const cuda_lane *model = lanes[0], *alike[ESPER_CUDA_LANES];
         const esper_lane *at[ESPER_CUDA_LANES];
-        int n_alike = 0, n_left = 0;
+        int of[ESPER_CUDA_LANES], n_alike = 0, n_left = 0;
 
         for (int i = 0; i < n; i++)
             if (n_alike < ESPER_CUDA_LANES && are_alike(model, lanes[i])) {
                 at[n_alike] = lanes[i]->at;
+                of[n_alike] = members[i];
                 alike[n_alike++] = lanes[i];
             } else {
-                lanes[n_left++] = lanes[i];
+                lanes[n_left] = lanes[i];
+                members[n_left++] = members[i];
             }
         for (int w = 0; w < model->n_works; w++) {
             cuda_call call = {.kernel = model->works[w].kernel,
@@ -457,7 +469,7 @@ static esper_status list_lanes(caller *self, const cuda_lane **lanes, int n)
             for (int i = 0; i < n_alike; i++)
                 if (alike[i]->works[w].blocks > call.blocks)
                     call.blocks = alike[i]->works[w].blocks;
-            ESPER_TRY(list_call(self, &call, at));
+            ESPER_TRY(list_call(self, &call, at, of));
         }
         n = n_left;
     }
@@ -468,12 +480,13 @@ esper_status cuda_lanes_run(cuda_lanes_table *table, const cuda_lane *const *lan
 {
     caller self = {.table = table};
     const cuda_lane *some[ESPER_CUDA_LANES];
+    int nobody[ESPER_CUDA_LANES] = {0};
 
     for (int first = 0; first < n; first += ESPER_CUDA_LANES) {
         int count = n - first < ESPER_CUDA_LANES ? n - first : ESPER_CUDA_LANES;
 
         memcpy(some, lanes + first, (size_t)count * sizeof(*some));
-        ESPER_TRY(list_lanes(&self, some, count));
+        ESPER_TRY(list_lanes(&self, some, nobody, count));
     }
     return ESPER_OK;
 }
@@ -526,7 +539,7 @@ static bool comes_first(const cuda_lane *a, const cuda_lane *b)
     return a->order < b->order;
 }
 
-static esper_status list_programs(caller *self, const cuda_program *const *programs, int n, int *next,
+static esper_status list_programs(caller *self, const cuda_program *const *programs, int n, int *next, int *members,
                                   const cuda_lane **together)
 {
     for (;;) {
@@ -544,10 +557,11 @@ static esper_status list_programs(caller *self, const cuda_program *const *progr
             if (lane == NULL || lane->backward != first->backward || lane->place != first->place ||
                 lane->order != first->order)
                 continue;
+            members[n_together] = k;
             together[n_together++] = lane;
             next[k]++;
         }
-        ESPER_TRY(list_lanes(self, together, n_together));
+        ESPER_TRY(list_lanes(self, together, members, n_together));
     }
 }
 
@@ -558,6 +572,7 @@ static void free_group(cuda_group *group)
     esper_mem_free(group->ids);
     esper_mem_free(group->calls);
     esper_mem_free(group->lanes);
+    esper_mem_free(group->members);
     esper_mem_free(group);
 }
 
@@ -580,14 +595,14 @@ static esper_status make_group(cuda_lanes_table *table, const cuda_program *cons
 {
     caller self = {.table = table, .group = group};
     const cuda_lane **together = esper_mem_alloc((size_t)n * sizeof(*together));
-    int *next = esper_mem_alloc((size_t)n * sizeof(*next));
+    int *next = esper_mem_alloc(2 * (size_t)n * sizeof(*next));
     esper_status status;
 
     group->ids = esper_mem_alloc((size_t)n * sizeof(*group->ids));
     if (together == NULL || next == NULL || group->ids == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
     else
-        status = list_programs(&self, programs, n, next, together);
+        status = list_programs(&self, programs, n, next, next + n, together);
     for (int k = 0; k < n && status == ESPER_OK; k++)
         group->ids[k] = programs[k]->id;
     group->n_programs = n;
@@ -603,22 +618,98 @@ static esper_status launch_group(cuda_lanes_table *table, const cuda_group *grou
     return ESPER_OK;
 }
 
+/* Room for making a graph of a group. */
+typedef struct drawing {
+    CUgraphNode *nodes;  /* (n_calls) */
+    CUgraphNode *before; /* (n_programs) that a launch comes after */
+    int         *last;   /* (n_programs) each one's last call; -1: none */
+    int         *seen;   /* (n_calls) the last call that comes after it */
+} drawing;
+
+static esper_status draw_call(const cuda_group *group, CUgraph graph, drawing *it, int c)
+{
+    const cuda_call *call = &group->calls[c];
+    const int *members = group->members + call->first;
+    esper_cuda_lanes argument;
+    void *parameters[] = {&argument};
+    size_t n_before = 0;
+    CUDA_KERNEL_NODE_PARAMS launch = {.func = call->kernel,
+                                      .gridDimX = (unsigned)call->blocks,
+                                      .gridDimY = (unsigned)call->n_lanes,
+                                      .gridDimZ = 1,
+                                      .blockDimX = (unsigned)call->threads,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .sharedMemBytes = (unsigned)call->shared,
+                                      .kernelParams = parameters};
+
+    if (call->blocks == 0)
+        return ESPER_OK;
+    for (int i = 0; i < call->n_lanes; i++) {
+        int last = it->last[members[i]];
+
+        it->last[members[i]] = c;
+        if (last < 0 || last == c || it->seen[last] == c)
+            continue;
+        it->seen[last] = c;
+        it->before[n_before++] = it->nodes[last];
+    }
+    memcpy(argument.lane, group->lanes + call->first, (size_t)call->n_lanes * sizeof(*argument.lane));
+    return ESPER_CUDA(cuGraphAddKernelNode, &it->nodes[c], graph, it->before, n_before, &launch);
+}
+
+/* A launch comes after the last ones of the networks that it has lanes of. */
+static esper_status draw_graph(const cuda_group *group, CUgraph *graph_out)
+{
+    size_t n_calls = (size_t)group->n_calls, n_programs = (size_t)group->n_programs;
+    drawing it = {.nodes = esper_mem_alloc(n_calls * sizeof(*it.nodes)),
+                  .before = esper_mem_alloc(n_programs * sizeof(*it.before)),
+                  .last = esper_mem_alloc(n_programs * sizeof(*it.last)),
+                  .seen = esper_mem_alloc(n_calls * sizeof(*it.seen))};
+    esper_status status = ESPER_OK;
+
+    if (it.nodes == NULL || it.before == NULL || it.last == NULL || it.seen == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "graph of %d launches", group->n_calls);
+    if (status == ESPER_OK)
+        status = ESPER_CUDA(cuGraphCreate, graph_out, 0);
+    for (int k = 0; status == ESPER_OK && k < group->n_programs; k++)
+        it.last[k] = -1;
+    for (int c = 0; status == ESPER_OK && c < group->n_calls; c++)
+        status = draw_call(group, *graph_out, &it, c);
+    esper_mem_free(it.nodes);
+    esper_mem_free(it.before);
+    esper_mem_free(it.last);
+    esper_mem_free(it.seen);
+    return status;
+}
+
+/* What the stream would be given, one launch after the other. */
+static esper_status capture_graph(cuda_lanes_table *table, const cuda_group *group, CUgraph *graph_out)
+{
+    esper_status status;
+
+    ESPER_TRY(ESPER_CUDA(cuStreamBeginCapture, table->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    status = launch_group(table, group);
+    ESPER_TRY(ESPER_CUDA(cuStreamEndCapture, table->stream, graph_out));
+    return status;
+}
+
 /* A driver without graphs is launched call by call, and so is a group whose graph could not be made. */
 static void make_graph(cuda_lanes_table *table, cuda_group *group)
 {
+    const esper_cuda_driver *driver = &esper_cuda_driver_now;
+    bool draws = driver->cuGraphCreate != NULL && driver->cuGraphAddKernelNode != NULL && !table->in_line;
     double began = esper_clock_seconds();
     CUgraph graph = NULL;
     esper_status status;
 
-    if (table->timed || esper_cuda_driver_now.cuStreamBeginCapture == NULL ||
-        ESPER_CUDA_RAW(cuStreamBeginCapture, table->stream, CU_STREAM_CAPTURE_MODE_RELAXED) != CUDA_SUCCESS)
+    if (table->timed || driver->cuGraphInstantiate == NULL || (!draws && driver->cuStreamBeginCapture == NULL))
         return;
-    status = launch_group(table, group);
-    if (ESPER_CUDA_RAW(cuStreamEndCapture, table->stream, &graph) != CUDA_SUCCESS)
-        return;
+    status = draws ? draw_graph(group, &graph) : capture_graph(table, group, &graph);
     if (status != ESPER_OK || ESPER_CUDA_RAW(cuGraphInstantiate, &group->graph, graph, 0) != CUDA_SUCCESS)
         group->graph = NULL;
-    (void)ESPER_CUDA_RAW(cuGraphDestroy, graph);
+    if (graph != NULL)
+        (void)ESPER_CUDA_RAW(cuGraphDestroy, graph);
     table->n_graphs += group->graph != NULL;
     table->grouping += esper_clock_seconds() - began;
 }
