@@ -189,7 +189,7 @@ static void write_pairs(const esper_compare *compare, esper_page *page)
     static const char *const columns[] = {"",  "Less", "#Seeds", "#Return", "#Test accuracy, points", "#Parameters",
                                           NULL};
     esper_compare_pair pair;
-    char caption[160];
+    char caption[200];
 
     esper_html(page, "<h2 id=\"pairs\">Differences</h2>\n");
     if (compare->n_lines < 2) {
