@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "device/cuda_driver.h"
 #include "support/cuda_driver.h"
 #include "tensor/backend.h"
 
@@ -377,6 +378,65 @@ static void test_a_launch_is_queued_whole_or_not_at_all(void **state)
         assert_true(nth > 2 * N_LANES);       /* calls of every lane have failed */
 }
 
+static uint64_t calls_of(esper_cuda_function function)
+{
+    return atomic_load(&esper_cuda_calls[function]);
+}
+
+/* What is given back is taken again, cleared, where it is not much larger than what is wanted; and goes to the driver at the end. */
+static void test_memory_is_kept_for_the_next(void **state)
+{
+    enum { WORDS = 1000 };
+    uint64_t freed = calls_of(ESPER_CUDA_cuMemFree), taken, given;
+    esper_backend *be = open_backend();
+    void *first, *again, *other;
+    float values[WORDS];
+
+    (void)state;
+    assert_ok(esper_backend_alloc(be, sizeof(values), &first));
+    assert_ok(esper_backend_fill(be, NULL, first, 3.0f, WORDS));
+    assert_ok(esper_backend_sync(be));
+    esper_backend_release(be, first);
+    taken = calls_of(ESPER_CUDA_cuMemAlloc);
+    given = calls_of(ESPER_CUDA_cuMemFree);
+    assert_ok(esper_backend_alloc(be, sizeof(values) - 12, &again));
+    assert_ptr_equal(again, first);
+    assert_ok(esper_backend_alloc(be, sizeof(values), &other));
+    assert_ptr_not_equal(other, first);
+    assert_int_equal(calls_of(ESPER_CUDA_cuMemAlloc) - taken, 1);
+    assert_ok(esper_backend_read(be, values, again, sizeof(values) - 12));
+    for (int i = 0; i < WORDS - 3; i++)
+        assert_true(values[i] == 0.0f);
+    esper_backend_release(be, again);
+    esper_backend_release(be, other);
+    assert_int_equal(calls_of(ESPER_CUDA_cuMemFree), given);
+    assert_ok(esper_backend_alloc(be, 16, &again)); /* a large block is not for a small wish */
+    assert_int_equal(calls_of(ESPER_CUDA_cuMemAlloc) - taken, 2);
+    esper_backend_release(be, again);
+    esper_backend_close(be);
+    assert_true(calls_of(ESPER_CUDA_cuMemFree) >= freed + 3);
+}
+
+/* Kernels are the device's, not each caller's: whoever comes later finds them there, and the last takes them away. */
+static void test_kernels_are_loaded_once(void **state)
+{
+    uint64_t before = calls_of(ESPER_CUDA_cuModuleLoadData), unloaded = calls_of(ESPER_CUDA_cuModuleUnload), loaded;
+    esper_backend *be = open_backend(), *beside;
+
+    (void)state;
+    loaded = calls_of(ESPER_CUDA_cuModuleLoadData);
+    assert_true(loaded > before);
+    beside = open_backend();
+    assert_int_equal(calls_of(ESPER_CUDA_cuModuleLoadData), loaded);
+    esper_backend_close(be);
+    assert_int_equal(calls_of(ESPER_CUDA_cuModuleUnload), unloaded);
+    be = open_backend();
+    assert_int_equal(calls_of(ESPER_CUDA_cuModuleLoadData), loaded);
+    esper_backend_close(beside);
+    esper_backend_close(be);
+    assert_int_equal(calls_of(ESPER_CUDA_cuModuleUnload) - unloaded, loaded - before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +447,8 @@ int main(void)
         cmocka_unit_test(test_a_round_may_fail),
         cmocka_unit_test(test_every_call_may_fail),
         cmocka_unit_test(test_a_launch_is_queued_whole_or_not_at_all),
+        cmocka_unit_test(test_memory_is_kept_for_the_next),
+        cmocka_unit_test(test_kernels_are_loaded_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
