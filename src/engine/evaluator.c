@@ -14,7 +14,7 @@
 enum {
     WHOLE = -1,
     MOST_UNREAD = 32, /* batches whose results are read together: one wait */
-    SUBMITTED = 8,    /* so many are begun while the next are queued */
+    SUBMITTED = 16,   /* so many are begun while the next are queued */
 };
 
 typedef struct program {

@@ -535,7 +535,10 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
         if (status == ESPER_OK)
             show(self, (double)(step + n) / self->base.config.epochs, NULL);
     }
-    ESPER_TRY(status);
+    if (status != ESPER_OK) { /* what it was spent on is known all the same */
+        add_times(self, esper_clock_seconds() - began, &before);
+        return status;
+    }
     ESPER_TRY(sum_up(self, &round));
     updating = esper_clock_seconds();
     ESPER_TRY(run_base_settle(&self->base, learn_from(self, &round)));
