@@ -290,15 +290,16 @@ static esper_status conclude(esper_guarded *guarded, esper_incident *incident)
 
 /* ------------------------------------------------------------------------------------------------ hearing of it */
 
+/* The epoch's last step, which is waited for anyway. */
 static bool is_watched(const esper_guarded *guarded, const esper_row *row)
 {
-    uint32_t batch = row->cursor.batch, stride = guarded->watch_stride;
+    const esper_network *network = guarded->network;
 
-    return guarded->watcher != NULL && batch % stride == 0 &&
-           batch + stride >= guarded->network->engine->steps_per_epoch && guarded->wishes(guarded->watcher_context);
+    return guarded->watcher != NULL && esper_network_epoch_done(network) &&
+           row->cursor.step + 1 == network->cursor.step && guarded->wishes(guarded->watcher_context);
 }
 
-/* A watched row is read as soon as it is there: its scan is the last one. A scan that left the gradients out and found nothing
+/* The scan of a watched row is the last one. A scan that left the gradients out and found nothing
  * tells the governor nothing: it must not end a row of bad gradients. */
 static esper_status hear_good(esper_guarded *guarded, int n_good, bool all)
 {
@@ -432,9 +433,8 @@ static bool is_read_due(const esper_guarded *guarded)
 {
     const esper_network *network = guarded->network;
 
-    return look_at_flag(guarded) != 0 || esper_network_epoch_done(network) ||
-           is_watched(guarded, &network->rows[network->n_rows - 1]) || guarded->drill != NULL || guarded->checksum ||
-           esper_ranks_are_many(&network->engine->ranks) || esper_guarded_reading(network).pending;
+    return look_at_flag(guarded) != 0 || esper_network_epoch_done(network) || guarded->drill != NULL ||
+           guarded->checksum || esper_ranks_are_many(&network->engine->ranks) || esper_guarded_reading(network).pending;
 }
 
 static esper_status take_step(esper_guarded *guarded)
@@ -576,11 +576,8 @@ void esper_guarded_set_drill(esper_network *network, esper_drill drill, void *co
     network->guarded->drill_context = context;
 }
 
-void esper_guarded_watch(esper_network *network, uint32_t stride, esper_scan_watcher watcher, esper_scan_wish wishes,
-                         void *context)
+void esper_guarded_watch(esper_network *network, esper_scan_watcher watcher, esper_scan_wish wishes, void *context)
 {
-    assert(stride > 0);
-    network->guarded->watch_stride = stride;
     network->guarded->watcher = watcher;
     network->guarded->wishes = wishes;
     network->guarded->watcher_context = context;

@@ -63,13 +63,12 @@ esper_status esper_guarded_restructure(esper_network *network);
 /* The governor's memory was put back behind the opening snapshot: tells it of that one, as it was told of its like before. */
 esper_status esper_guarded_tell_snapshot(esper_network *network);
 
-/* Somebody who is told of every step whose gradients were found good, when it is read back: with the scan of the epoch's last one
- * whose batch is a multiple of the stride, if `wishes` says so then, and NULL for others. A step whose scan is shown is waited for. */
+/* Somebody who is told of every step whose gradients were found good, when it is read back: with the scan of an epoch's last one, if
+ * `wishes` says so then, and NULL for others. */
 typedef void (*esper_scan_watcher)(void *context, const esper_row *row, const esper_guard_report *report);
 typedef bool (*esper_scan_wish)(void *context);
 
-void esper_guarded_watch(esper_network *network, uint32_t stride, esper_scan_watcher watcher, esper_scan_wish wishes,
-                         void *context);
+void esper_guarded_watch(esper_network *network, esper_scan_watcher watcher, esper_scan_wish wishes, void *context);
 
 /* From esper_network_read: so many rows were good, and the next was not by this verdict (NULL: that were all). */
 esper_status esper_guarded_hear(esper_network *network, int n_good, const esper_verdict *verdict);

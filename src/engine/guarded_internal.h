@@ -62,7 +62,6 @@ typedef struct esper_guarded {
     esper_scan_watcher watcher; /* or NULL */
     esper_scan_wish    wishes;
     void              *watcher_context;
-    uint32_t           watch_stride;
     char               named[NAME_CHARS]; /* the tensor of the last incident: the network may change before it is told */
 } esper_guarded;
 

@@ -357,8 +357,7 @@ esper_status esper_growth_attach(esper_growth *growth, const esper_growth_record
     growth->recording.records = *records;
     if (records->bus != NULL) /* it counts on */
         memcpy(records->bus->n_rows, growth->facts.rows, sizeof(growth->facts.rows));
-    esper_guarded_watch(growth->network, GROWTH_GRADIENT_STRIDE, growth_watch_gradients, growth_wants_gradients,
-                        growth);
+    esper_guarded_watch(growth->network, growth_watch_gradients, growth_wants_gradients, growth);
     esper_guarded_set_clerk(growth->network, growth_log_governor, growth);
     if (growth->drills.n_faults > 0)
         esper_guarded_set_drill(growth->network, growth_drill, growth);

@@ -11,7 +11,6 @@ enum {
     GROWTH_POLICY_BYTES = 20480, /* room for what a policy remembers: a program may have it keep 16,383 bytes of text */
     GROWTH_MAX_EVENTS = 4 * ESPER_MAX_SLOTS,
     GROWTH_MAX_FAULTS = 64,
-    GROWTH_GRADIENT_STRIDE = 10, /* gradients are looked at in the epoch's last step of so many */
     GROWTH_PROBE_BATCHES = 8,
 };
 
