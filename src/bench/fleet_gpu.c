@@ -233,17 +233,145 @@ static esper_status measure(const esper_bench_request *request, const char *name
     return ESPER_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------ changes of topology */
+
+enum {
+    CHANGING = 64,
+    CHANGES = 3,
+    STEPS_BETWEEN = 32,
+    CHANGE_STEPS = (CHANGES + 1) * STEPS_BETWEEN,
+    CHANGE_ROUNDS = 3
+};
+
+/* All step through the better part of an epoch; networks first .. first + n - 1 grow a seed on the way, one after the other. */
+typedef struct changes {
+    gpu_fleet   *fleet;
+    int          first, n;
+    double       seconds[CHANGING]; /* that a change took its thread */
+    esper_status status[CHANGING];
+} changes;
+
+/* The first seed of the list whose slot is there, and empty. */
+static int first_empty(const esper_network *network)
+{
+    int which = 0;
+
+    for (; which < N_SEEDS - 1; which++) {
+        int k = esper_slots_find(&network->slots, seeds[which].slot);
+
+        if (k >= 0 && esper_slot_is_empty(&network->slots.slot[k]))
+            break;
+    }
+    return which;
+}
+
+static esper_status go_and_change(changes *self, int item)
+{
+    esper_network *network = self->fleet->networks[item];
+    int change_at = item >= self->first && item < self->first + self->n ? STEPS_BETWEEN * (item - self->first + 1) : -1;
+    esper_incident incident;
+
+    for (int i = 0; i < CHANGE_STEPS; i++) {
+        if (i == change_at) {
+            double began;
+
+            ESPER_TRY(esper_network_read(network));
+            began = esper_clock_seconds();
+            ESPER_TRY(plant(network, first_empty(network)));
+            ESPER_TRY(esper_network_replan(network));
+            self->seconds[item] = esper_clock_seconds() - began;
+        }
+        ESPER_TRY(esper_guarded_step(network, &incident));
+    }
+    return ESPER_OK;
+}
+
+static void change_item(void *context, int item, esper_backend_stream *stream)
+{
+    changes *self = context;
+    esper_network *network = self->fleet->networks[item];
+
+    network->stream = stream;
+    self->status[item] = go_and_change(self, item);
+    network->stream = NULL;
+}
+
+/* How long the device was idle between its rounds meanwhile. */
+static esper_status go_all(changes *self, int first, int n, double *idle_out)
+{
+    gpu_fleet *f = self->fleet;
+    esper_backend_figures before, after;
+
+    for (int i = 0; i < f->n; i++) {
+        ESPER_TRY(esper_network_read(f->networks[i]));
+        esper_network_next_epoch(f->networks[i]);
+    }
+    self->first = first;
+    self->n = n;
+    esper_backend_figures_get(f->engine->backend, &before);
+    esper_engine_each(f->engine, f->n, change_item, self);
+    esper_backend_figures_get(f->engine->backend, &after);
+    for (int i = 0; i < f->n; i++)
+        if (self->status[i] != ESPER_OK)
+            return ESPER_FAIL(self->status[i], "network %d of a fleet that changes", i);
+    *idle_out = after.idle - before.idle;
+    return ESPER_OK;
+}
+
+/* In turn without changes and with them. */
+static esper_status measure_changes(const esper_bench_request *request, const char *name, gpu_fleet *f)
+{
+    int n_rounds = request->quick ? 1 : CHANGE_ROUNDS;
+    double idle[CHANGE_ROUNDS], host[CHANGE_ROUNDS], without, with;
+    changes self = {.fleet = f};
+    char text[512];
+    esper_json out;
+
+    ESPER_TRY(step_all(f, WARM_STEPS));
+    for (int round = 0; round < n_rounds; round++) {
+        ESPER_TRY(go_all(&self, 0, 0, &without));
+        ESPER_TRY(go_all(&self, round * CHANGES, CHANGES, &with));
+        idle[round] = 1e3 * (with - without) / CHANGES;
+        host[round] = 1e3 * self.seconds[round * CHANGES];
+    }
+    with = esper_bench_quantile(idle, n_rounds, 0.5);
+    without = esper_bench_quantile(host, n_rounds, 0.5);
+    if (!request->json) {
+        esper_terminal_print(
+            stdout,
+            "%-18s %12.3f ms for which the device is idle at a topology change (goal: below 1); planning anew takes "
+            "its thread %.2f ms\n",
+            name, with, without);
+        return ESPER_OK;
+    }
+    esper_json_init(&out, text, sizeof(text));
+    esper_json_object_begin(&out);
+    esper_json_key(&out, "name"), esper_json_text(&out, name);
+    esper_json_key(&out, "value"), esper_json_real(&out, with);
+    esper_json_key(&out, "unit"), esper_json_text(&out, "ms");
+    esper_json_key(&out, "limit"), esper_json_real(&out, 1.0);
+    esper_json_key(&out, "limit_is"), esper_json_text(&out, "the goal");
+    esper_json_key(&out, "ratio"), esper_json_real(&out, with);
+    esper_json_key(&out, "replan_ms"), esper_json_real(&out, without);
+    esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(f->engine->backend));
+    esper_json_object_end(&out);
+    printf("%s\n", text);
+    fflush(stdout);
+    return ESPER_OK;
+}
+
 esper_status esper_bench_fleet_gpu(esper_bench_request *request)
 {
     static const struct {
         const char *name;
         int         n;
-        bool        grown;
-    } cases[] = {{"fleet.gpu1", 1, false},
-                 {"fleet.gpu16", 16, false},
-                 {"fleet.gpu64", 64, false},
-                 {"fleet.gpu64_grown", 64, true},
-                 {"fleet.gpu1024", 1024, false}};
+        bool        grown, changes;
+    } cases[] = {{"fleet.gpu1", 1, false, false},
+                 {"fleet.gpu16", 16, false, false},
+                 {"fleet.gpu64", 64, false, false},
+                 {"fleet.gpu64_grown", 64, true, false},
+                 {"fleet.gpu64_change", CHANGING, true, true},
+                 {"fleet.gpu1024", 1024, false, false}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gpu_fleet f = {0};
@@ -254,7 +382,8 @@ esper_status esper_bench_fleet_gpu(esper_bench_request *request)
         request->n_run++;
         status = open_all(request, cases[i].n, cases[i].grown, &f);
         if (status == ESPER_OK)
-            status = measure(request, cases[i].name, &f);
+            status =
+                cases[i].changes ? measure_changes(request, cases[i].name, &f) : measure(request, cases[i].name, &f);
         close_all(&f);
         ESPER_TRY(status);
     }

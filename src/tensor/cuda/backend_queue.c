@@ -603,6 +603,15 @@ static void serve(cuda_backend *self)
     pthread_cond_broadcast(&self->turn);
 }
 
+/* Whether a round can be handed on. Nobody is waited for who himself waits for the device, as one does whose network is about to change, as
+ * long as they are few: of networks that all wait for the same round the first to come back is not to go on alone. */
+static bool is_round_ready(const cuda_backend *self)
+{
+    int n_few = self->n_live / 8, n_away = self->n_stopped < n_few ? self->n_stopped : n_few;
+
+    return !self->busy && self->n_ready > 0 && self->n_ready >= self->n_live - n_away;
+}
+
 /* How long the device was at rounds, and at nothing between them. */
 static void take_times(cuda_backend *self, uint64_t last)
 {
@@ -655,6 +664,10 @@ static void watch(cuda_backend *self, uint64_t number)
     self->lost = self->lost || status == ESPER_E_DEVICE;
     if (status != ESPER_OK)
         fail_rounds(self, number, status);
+    for (uint64_t n = self->n_over + 1; n <= number; n++) {
+        self->n_stopped -= round_of(self, n)->n_stopped;
+        round_of(self, n)->n_stopped = 0;
+    }
     self->n_over = number;
     self->figures.waiting += esper_clock_seconds() - began;
     pthread_cond_broadcast(&self->turn);
@@ -672,7 +685,7 @@ static void wait_until_handed(cuda_backend *self, cuda_queue *queue, uint64_t pa
     while (queue->n_handed < page) {
         bool late = false;
 
-        if (!self->busy && self->n_ready >= self->n_live) {
+        if (is_round_ready(self)) {
             serve(self);
             continue;
         }
@@ -684,6 +697,19 @@ static void wait_until_handed(cuda_backend *self, cuda_queue *queue, uint64_t pa
     }
 }
 
+/* About to wait for all that was written: others need not wait for more of it. Whoever waits for a round of theirs may hand on theirs. */
+static void stop_for(cuda_backend *self, const cuda_queue *queue, uint64_t page)
+{
+    uint64_t number = queue->pages[(page - 1) % CUDA_PAGES].round;
+
+    if (queue->direct || page != queue->n_written || number <= self->n_over)
+        return;
+    round_of(self, number)->n_stopped++;
+    self->n_stopped++;
+    if (is_round_ready(self))
+        serve(self);
+}
+
 /* Until the pages before `page` are done and delivered. The lock is held on the way in and out. */
 static void wait_until_done(cuda_backend *self, cuda_queue *queue, uint64_t page)
 {
@@ -692,6 +718,7 @@ static void wait_until_done(cuda_backend *self, cuda_queue *queue, uint64_t page
     if (page <= done)
         return;
     wait_until_handed(self, queue, page);
+    stop_for(self, queue, page);
     for (uint64_t n = done; n < page; n++)
         while (self->n_over < page_of(queue, n)->round)
             if (self->watched)
@@ -742,7 +769,7 @@ static void submit(cuda_backend *self, cuda_queue *queue)
     if (!queue->direct && queue->n_handed == queue->n_written)
         self->n_ready++;
     queue->n_written++;
-    if (!queue->direct && !self->busy && self->n_ready >= self->n_live)
+    if (!queue->direct && is_round_ready(self))
         serve(self);
     if (queue->n_written - queue->n_done == CUDA_PAGES) /* the next one is still in use */
         wait_until_done(self, queue, queue->n_written - CUDA_PAGES + 1);

@@ -90,6 +90,7 @@ typedef struct cuda_queue {
 typedef struct cuda_round {
     CUevent begun, over; /* NULL: not yet */
     bool    timed;       /* both were recorded */
+    int     n_stopped;   /* threads that have nothing more to hand on before it is over */
 } cuda_round;
 
 typedef struct cuda_backend {
@@ -107,6 +108,7 @@ typedef struct cuda_backend {
     pthread_mutex_t  lock;    /* of all below, and of `lanes` but for what only rounds touch */
     pthread_cond_t   turn;    /* a round was handed on, or is over */
     int              n_live, n_ready; /* threads that write; queues with a page to hand on */
+    int              n_stopped;       /* of all rounds that are not over */
     bool             busy;    /* a round is being handed on */
     bool             watched; /* a thread waits for the device */
     cuda_round       rounds[CUDA_ROUNDS]; /* round n at n % CUDA_ROUNDS */
