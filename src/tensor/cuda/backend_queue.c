@@ -222,6 +222,39 @@ static cuda_entry_kind next_kind(const cuda_queue *queues, int *op_out)
     return kind;
 }
 
+/* Where the program at a queue's head begins, but for what brings its inputs into blocks, which stands at 0; UINT32_MAX: there is none. */
+static uint32_t program_begins(const cuda_queue *queue)
+{
+    const cuda_page *page = queue->out;
+    const cuda_entry *entry = &page->entries[page->begin];
+
+    if (page->begin == page->end || entry->kind != CUDA_PROGRAM)
+        return UINT32_MAX;
+    for (int i = 0; i < entry->program->n_lanes; i++)
+        if (entry->program->lanes[i].place > 0)
+            return entry->program->lanes[i].place;
+    return UINT32_MAX;
+}
+
+/* Programs that begin within a network (those of coalitions, of seeds that learn aside) come before those that begin at its input:
+ * some queues have more of them than others, and so the whole networks go on together all the same. Returns the place that a
+ * program has to begin behind. */
+static uint32_t whole_programs_begin(const cuda_queue *queues)
+{
+    uint32_t lowest = UINT32_MAX;
+    bool differ = false;
+
+    for (const cuda_queue *queue = queues; queue != NULL; queue = queue->next) {
+        uint32_t begins = program_begins(queue);
+
+        if (begins == UINT32_MAX)
+            continue;
+        differ = differ || (lowest != UINT32_MAX && begins != lowest);
+        lowest = begins < lowest ? begins : lowest;
+    }
+    return differ ? lowest : 0;
+}
+
 /* All that was queued, in the order of each queue. */
 static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
 {
@@ -231,6 +264,8 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
     for (cuda_entry_kind kind; status == ESPER_OK && (kind = next_kind(queues, &op)) != CUDA_NOTHING;) {
         int n = 0;
 
+        uint32_t whole = kind == CUDA_PROGRAM ? whole_programs_begin(queues) : 0;
+
         if (kind == CUDA_MOVE) {
             status = hand_on_heads(self, queues);
             continue;
@@ -239,7 +274,8 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
             cuda_page *page = queue->out;
             const cuda_entry *entry = &page->entries[page->begin];
 
-            if (page->begin == page->end || entry->kind != kind || (kind == CUDA_LANE && entry->op != op))
+            if (page->begin == page->end || entry->kind != kind || (kind == CUDA_LANE && entry->op != op) ||
+                (whole > 0 && program_begins(queue) <= whole))
                 continue;
             if (n + entry->n > self->room_together) {
                 int room = 2 * (n + entry->n);
