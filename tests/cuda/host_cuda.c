@@ -52,6 +52,7 @@ static unsigned          arrived[MAX_WARPS]; /* lanes that wait in an exchange *
 static stack             stacks[HOST_CUDA_MAX_THREADS], *free_stacks;
 static int               n_stacks, n_threads, n_done, n_at_block, any_at_block, any_of_block, now;
 static bool              backwards;
+static bool without_cores;
 static jmp_buf           launcher;
 static const host_cuda_kernel *kernel_now;
 static const void             *lanes_now;
@@ -366,6 +367,16 @@ void host_cuda_register(host_cuda_kernel *kernel)
 void host_cuda_reverse(bool reverse)
 {
     backwards = reverse;
+}
+
+void host_cuda_set_cores(bool has)
+{
+    without_cores = !has;
+}
+
+bool host_cuda_has_cores(void)
+{
+    return !without_cores;
 }
 
 static void check_launch(const char *name, int blocks_x, int n_lanes, int n, int shared_bytes)

@@ -268,7 +268,8 @@ static inline float normcdff(float x)
 
 /* tensor/cuda/mma.cuh, by the definition: products of numbers with ten bits behind the point, what is behind them left out, summed
  * in float. Lanes show each other where their fragments lie. */
-#define tf32_of(x) host_tf32_of(x)
+#define tf32_of(x)       host_tf32_of(x)
+#define HAS_TENSOR_CORES host_cuda_has_cores()
 
 static inline unsigned host_tf32_of(float x)
 {

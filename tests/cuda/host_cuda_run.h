@@ -27,6 +27,10 @@ bool host_cuda_has(const char *kernel);
 /* The last thread of a block goes first, from now on, and the last block: what nobody orders may not matter. */
 void host_cuda_reverse(bool backwards);
 
+/* Whether the device has tensor cores for floats, as those from 8.0 on; it has at first. */
+void host_cuda_set_cores(bool has);
+bool host_cuda_has_cores(void);
+
 /* --------------------------------------------------------------------------------------------------------- for kernels */
 
 typedef struct host_cuda_kernel {

@@ -290,6 +290,7 @@ static void check_net(uint32_t number, mode how)
     static small_run ref, cuda, other;
     uint32_t n_batches;
 
+    host_cuda_set_cores(number % 4 != 1);
     open_net(&ref, "ref", number, how);
     open_net(&cuda, "cpu", number, how); /* the name that it has in the list of these programs */
     n_batches = check_batches(&ref, &cuda, number);
@@ -304,6 +305,7 @@ static void check_net(uint32_t number, mode how)
     }
     small_run_close(&cuda);
     small_run_close(&ref);
+    host_cuda_set_cores(true);
 }
 
 static void test_training(void **state)

@@ -1,7 +1,8 @@
 /* ctest: cost=4 kernels=ref64 cuda=only */
 /* Gradients of the weights of convolutions on blocks of samples against ref64's, within 2e-5 of the largest: shapes that fill the
  * kernels' tiles and such as are cut by them in each direction, batches that no block divides, added to what stands there or not;
- * numbers whose mean is not 0, so that a sum that drifts shows. The same bits in another order of blocks and threads. */
+ * numbers whose mean is not 0, so that a sum that drifts shows. The same bits in another order of blocks and threads. Where dy is formed
+ * on the way, the bits that there are when it is written first. On devices with tensor cores and without. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -138,10 +139,9 @@ static void check(const shape *s)
     free(dy_blocks);
 }
 
-static void test_shapes(void **state)
-{
-    static const shape
-        shapes[] =
+static const shape
+    shapes
+        [] =
             {
                 {3, 8, 3, 1, 1, 8, 12, 64, false},  /* a first layer */
                 {5, 7, 3, 1, 1, 13, 9, 37, true},   /* two tiles of x, an odd row and column */
@@ -158,16 +158,129 @@ static void test_shapes(void **state)
                 {3, 9, 1, 0, 1, 5, 5, 33, true},
                 {3, 5, 5, 2, 1, 7, 6, 33, false},
                 {2, 9, 2, 0, 1, 6, 6, 33, true},
-            };
+};
 
+static void test_shapes(void **state)
+{
     (void)state;
     for (int i = 0; i < (int)(sizeof(shapes) / sizeof(shapes[0])); i += effort(1, 2))
         check(&shapes[i]);
 }
 
+static void test_shapes_without_cores(void **state)
+{
+    host_cuda_set_cores(false);
+    test_shapes(state);
+    host_cuda_set_cores(true);
+}
+
+/* ------------------------------------------------------------------------------------------------ a first layer */
+
+static float *draw_floats(int64_t count, uint32_t tag, float about)
+{
+    float *values = take((size_t)count, sizeof(float));
+    esper_rng rng;
+
+    esper_rng_init(&rng, &(esper_rng_key){.seed = 6, .purpose = ESPER_RNG_TEST, .tag = tag});
+    for (int64_t i = 0; i < count; i++)
+        values[i] = about + esper_rng_uniform(&rng) - 0.5f;
+    return values;
+}
+
+/* Convolution, norm and what follows, forward and back: the gradient of the weights. With the gradient of x dy is written first. */
+static float *run_layer(const shape *s, bool relu, bool pool, bool with_dx, float *x, float *w, float *g)
+{
+    const esper_cuda_op *op = esper_cuda_op_of(ESPER_OP_CONV_NORM, ESPER_CUDA_BLOCKED);
+    esper_pass pass = {.n_samples = s->n, .training = true, .loss_scale = 1};
+    esper_lane lane = lane_of(s, x, w, NULL, NULL, &pass);
+    int C = s->out_c, h = lane.out[0].dim[1], width = lane.out[0].dim[2];
+    size_t samples = (size_t)esper_cuda_blocks_of(s->n) * ESPER_CUDA_BLOCK;
+    float *memory[10] = {NULL};
+
+    lane.in[1].grad = memory[0] = take((size_t)lane.in[1].count, sizeof(float));
+    for (int i = 2; i < 6; i++)
+        view(&lane.in[i], memory[i] = draw_floats(C, (uint32_t)i, i == 3 ? 0 : 1), NULL, 1, &C);
+    view(&lane.out[0], memory[1] = take((size_t)(C * h * width) * samples, sizeof(float)), g, 3,
+         (int[]){C, pool ? h / 2 : h, pool ? width / 2 : width});
+    view(&lane.out[1], memory[6] = take((size_t)(C * h * width) * samples, sizeof(float)), NULL, 3,
+         (int[]){C, h, width});
+    for (int i = 2; i < 4; i++)
+        view(&lane.out[i], memory[5 + i] = take((size_t)C, sizeof(float)), NULL, 1, &C);
+    lane.attr = (esper_attr){0};
+    lane.attr.conv_norm.pad = s->pad;
+    lane.attr.conv_norm.groups = 1;
+    lane.attr.conv_norm.eps = 1e-5f;
+    lane.attr.conv_norm.momentum = 0.1f;
+    lane.attr.conv_norm.relu = relu;
+    lane.attr.conv_norm.pool = pool;
+    if (with_dx)
+        lane.in[0].grad = memory[9] = take((size_t)lane.in[0].count * samples, sizeof(float));
+    for (int back = 0; back < 2; back++) {
+        lane.scratch = take(op->scratch(&lane, back == 1, s->n), 1);
+        cuda_host_run(&(esper_launch){.kind = ESPER_OP_CONV_NORM,
+                                      .variant = ESPER_CUDA_BLOCKED,
+                                      .direction = back == 1 ? ESPER_BACKWARD : ESPER_FORWARD,
+                                      .n_lanes = 1,
+                                      .lanes = &lane});
+        free(lane.scratch);
+    }
+    for (int i = 1; i < 10; i++)
+        free(memory[i]);
+    return memory[0];
+}
+
+static void check_layer(const shape *s, bool relu, bool pool)
+{
+    esper_pass pass = {.n_samples = s->n};
+    esper_lane shapes_of = lane_of(s, NULL, NULL, NULL, NULL, &pass);
+    size_t n_weights = (size_t)shapes_of.in[1].count;
+    float *x, *g, *w = draw_floats((int64_t)n_weights, 1, 0), *found[3];
+    double most = 0;
+
+    free(draw(&shapes_of.in[0], s->n, 1, 0.75f, &x));
+    free(draw(&shapes_of.out[0], s->n, 2, 0, &g)); /* of a pool's result the first numbers of it */
+    found[0] = run_layer(s, relu, pool, true, x, w, g);
+    found[1] = run_layer(s, relu, pool, false, x, w, g);
+    host_cuda_set_cores(false);
+    found[2] = run_layer(s, relu, pool, false, x, w, g);
+    host_cuda_set_cores(true);
+    for (size_t i = 0; i < n_weights; i++)
+        most = fmax(most, fabs((double)found[0][i]));
+    assert_true(most > 0);
+    assert_memory_equal(found[0], found[1], n_weights * sizeof(float));
+    for (size_t i = 0; i < n_weights; i++)
+        if (!(fabs((double)found[0][i] - (double)found[2][i]) <= 2 * TOLERANCE * most))
+            fail_msg("%d x %d x %d -> %d: weight %zu is %.9g, and %.9g without tensor cores", s->in_c, s->h, s->w,
+                     s->out_c, i, (double)found[0][i], (double)found[2][i]);
+    for (int i = 0; i < 3; i++)
+        free(found[i]);
+    free(x);
+    free(g);
+    free(w);
+}
+
+static void test_first_layer(void **state)
+{
+    static const shape layers[] = {
+        {3, 8, 3, 1, 1, 10, 12, 40, false},
+        {4, 11, 3, 1, 1, 9, 7, 33, false}, /* windows cut, two tiles of channels */
+        {2, 5, 3, 0, 1, 5, 6, 100, false}, /* several blocks in a part */
+        {3, 16, 3, 2, 1, 3, 4, 31, false},
+    };
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        for (int how = 0; how < 4; how += effort(1, 3))
+            check_layer(&layers[i], how % 2 == 0, how < 2);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_shapes_without_cores),
+        cmocka_unit_test(test_first_layer),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,15 +205,27 @@ BLOCK_FUNCTION block_weigh_cut block_weigh_cut_of(const block_conv *v)
     int pixels = v->out_h * v->out_w, wanted = pixels / BLOCK_ROW_PIXELS;
     block_weigh_cut cut;
 
-    cut.wide = v->out_c > 8;
+    cut.wide = v->out_c > 8 && v->in_c > 4;
     cut.in_tiles = block_divide(v->in_c, cut.wide ? 8 : 4);
     cut.out_tiles = block_divide(v->out_c, cut.wide ? 16 : 8);
     wanted = wanted < 1 ? 1 : wanted > v->out_h ? v->out_h : wanted;
     cut.part_rows = block_divide(v->out_h, wanted);
+    cut.part_rows += cut.wide ? 0 : cut.part_rows % 2; /* two are made at once */
     cut.parts = block_divide(v->out_h, cut.part_rows);
     cut.span = pixels < BLOCK_ROW_PIXELS ? BLOCK_ROW_PIXELS / pixels : 1;
     cut.blocks = v->groups * cut.in_tiles * cut.out_tiles * cut.parts;
     return cut;
+}
+
+/* A first layer whose norm is behind it: of dy only the gradient of the weights is made, which can form it on the way. */
+BLOCK_FUNCTION bool block_forms_dy(const esper_lane *lane)
+{
+    block_conv v;
+
+    if (!block_has_conv(lane) || !block_has_norm(lane) || lane->in[0].grad != 0 || lane->in[1].grad == 0)
+        return false;
+    v = block_conv_of(lane, false);
+    return block_weighs_on_cores(&v) && v.groups == 1 && v.in_c <= 4;
 }
 
 /* ------------------------------------------------------------------------------------------------ norm */

@@ -2,8 +2,8 @@
  * batch_norm, conv_norm. What is launched:
  *
  *     forward    the convolution, with its channels' sums (or the sums by themselves); sums joined; normalised
- *     backward   sums of the gradients; joined; the gradient at the convolution's output, in its place; the gradients of
- *                x, and of the weights in parts; the parts joined
+ *     backward   sums of the gradients; joined; the gradient at the convolution's output, in its place (a first layer's is formed
+ *                where it is used); the gradients of x, and of the weights in parts; the parts joined
  *
  * Where the batch is spread over ranks, the part before they meet ends with sums joined, and the part after begins with their
  * use. In evaluation ranks do not meet, and nothing is there to be used: the statistics have been set. */
@@ -48,9 +48,12 @@ static void push_weights(block_list *list, const esper_lane *lane)
 
     if (block_weighs_on_cores(&v)) {
         block_weigh_cut tiles = block_weigh_cut_of(&v);
+        const char *name = tiles.wide ? "esper_block_weigh_16" : "esper_block_weigh_8";
 
-        block_push(list, tiles.wide ? "esper_block_weigh_16" : "esper_block_weigh_8", BLOCK_THREADS,
-                   esper_cuda_divide(block_most(lane), tiles.span) * (int64_t)tiles.blocks, 0);
+        if (block_forms_dy(lane))
+            name = lane->attr.conv_norm.pool ? "esper_block_weigh_first_pool" : "esper_block_weigh_first";
+        block_push(list, name, BLOCK_THREADS, esper_cuda_divide(block_most(lane), tiles.span) * (int64_t)tiles.blocks,
+                   0);
         block_push(list, "esper_block_weigh_join", BLOCK_THREADS, joiners, 0);
         return;
     }
@@ -135,8 +138,9 @@ static int norm_backward(const esper_lane *lane, esper_part part, esper_cuda_lau
         block_push(&list, "esper_block_norm_met_back", BLOCK_THREADS, esper_cuda_divide(n.C, BLOCK_THREADS), 0);
     if (part == ESPER_PART_BEFORE || !wanted)
         return list.n;
-    push_cells(&list, lane, n.pool ? "esper_block_norm_back_pool" : "esper_block_norm_back",
-               (int64_t)n.C * (n.pool ? windows : n.H * n.W));
+    if (!block_forms_dy(lane))
+        push_cells(&list, lane, n.pool ? "esper_block_norm_back_pool" : "esper_block_norm_back",
+                   (int64_t)n.C * (n.pool ? windows : n.H * n.W));
     if (block_has_conv(lane))
         push_conv_back(&list, lane);
     return list.n;

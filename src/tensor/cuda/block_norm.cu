@@ -47,20 +47,6 @@ template <bool POOL> FUNCTION int cells_of(const block_norm &n, bool whole)
     return !POOL ? n.H * n.W : whole ? (n.H / 2) * (n.W / 2) : ((n.H + 1) / 2) * ((n.W + 1) / 2);
 }
 
-struct affine {
-    float mean, factor, shift;
-};
-
-FUNCTION affine affine_of(const block_norm &n, int c)
-{
-    affine a;
-
-    a.mean = ((const float *)n.mean_used->data)[c];
-    a.factor = ((const float *)n.scale->data)[c] * ((const float *)n.rstd_used->data)[c];
-    a.shift = ((const float *)n.shift->data)[c];
-    return a;
-}
-
 /* y - mean of the cell's pixels; those that it has not are 0. */
 template <bool POOL> FUNCTION void load_cell(const cell &at, const float *y, int W, float mean, quad *off)
 {
@@ -74,11 +60,6 @@ template <bool POOL> FUNCTION void load_cell(const cell &at, const float *y, int
         for (int i = 0; i < 4; i++)
             off[k].v[i] = is ? off[k].v[i] - mean : 0.0f;
     }
-}
-
-FUNCTION float z_of(const affine &a, float off)
-{
-    return fmaf(off, a.factor, a.shift);
 }
 
 /* ------------------------------------------------------------------------------------------------ forward */
@@ -387,12 +368,10 @@ ESPER_KERNEL(esper_block_norm_met_back, BLOCK_THREADS)
 
 /* ------------------------------------------------------------------------------------------------ backward */
 
-/* dy = (g - mean_g - (y - mean) * slope) * factor, 0 in samples beyond the batch. A convolution's takes the place of y, which
- * nobody needs any more. */
+/* dy, 0 in samples beyond the batch. A convolution's takes the place of y, which nobody needs any more. */
 template <bool POOL> FUNCTION void differentiate(const esper_lane *lane)
 {
     block_norm n = block_norm_of(lane);
-    block_scratch s = block_scratch_of(lane, true, lane->max_samples);
     int items = n.C * cells_of<POOL>(n, false) * BLOCK_QUADS, first, block = block_of_item(lane, items, &first), valid;
     bool add = !block_has_conv(lane) && lane->in[0].add;
     const float *y, *grad;
@@ -409,32 +388,26 @@ template <bool POOL> FUNCTION void differentiate(const esper_lane *lane)
         int item = first + k * BLOCK_THREADS + threadIdx.x;
         cell at = cell_of<POOL>(n, false, item);
         quad off[4], g = {{0, 0, 0, 0}}, dy[4];
-        float level, tilt;
-        affine a;
+        way_back back;
 
         if (item >= items)
             return;
-        a = affine_of(n, at.c);
-        level = ((const float *)((const char *)lane->scratch + s.mean_g))[at.c] * a.factor;
-        tilt = ((const float *)((const char *)lane->scratch + s.slope))[at.c] * a.factor;
+        back = way_back_of(lane, n, at.c);
         if (at.out >= 0)
             g = load_quad(grad + at.out);
-        load_cell<POOL>(at, y, n.W, a.mean, off);
+        load_cell<POOL>(at, y, n.W, back.a.mean, off);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float most = z_of(a, off[0].v[i]), let;
-            int winner = 0;
+            const float offs[4] = {off[0].v[i], off[1].v[i], off[2].v[i], off[3].v[i]};
+            float own[4];
 
             if (POOL)
-                winner = winner_of(z_of(a, off[0].v[i]), z_of(a, off[1].v[i]), z_of(a, off[2].v[i]),
-                                   z_of(a, off[3].v[i]), &most);
-            let = (n.relu ? relu_let(most, g.v[i]) : g.v[i]) * a.factor;
+                dy_of(back, offs, g.v[i], own);
+            else
+                own[0] = dy_of(back, offs[0], g.v[i]);
 #pragma unroll
-            for (int j = 0; j < (POOL ? 4 : 1); j++) {
-                float own = (winner == j ? let : 0.0f) - fmaf(off[j].v[i], tilt, level);
-
-                dy[j].v[i] = at.first_sample + i < valid ? own : 0.0f;
-            }
+            for (int j = 0; j < (POOL ? 4 : 1); j++)
+                dy[j].v[i] = at.first_sample + i < valid ? own[j] : 0.0f;
         }
 #pragma unroll
         for (int j = 0; j < (POOL ? 4 : 1); j++)

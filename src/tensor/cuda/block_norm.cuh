@@ -1,4 +1,4 @@
-/* Internal. Windows of pixels: ReLU and max pool as the reference has them. */
+/* Internal. Batch norm, and the ReLU and max pool that may follow, at a pixel or in a window. */
 #ifndef ESPER_TENSOR_CUDA_BLOCK_NORM_CUH
 #define ESPER_TENSOR_CUDA_BLOCK_NORM_CUH
 
@@ -32,6 +32,69 @@ FUNCTION int winner_of(float a, float b, float c, float d, float *most_out)
     *most_out = below ? under : above;
     return below ? 2 + right_below : right_above;
 }
+
+/* ------------------------------------------------------------------------------------------------ batch norm */
+
+/* z = (y - mean) * factor + shift */
+struct affine {
+    float mean, factor, shift;
+};
+
+FUNCTION affine affine_of(const block_norm &n, int c)
+{
+    affine a;
+
+    a.mean = ((const float *)n.mean_used->data)[c];
+    a.factor = ((const float *)n.scale->data)[c] * ((const float *)n.rstd_used->data)[c];
+    a.shift = ((const float *)n.shift->data)[c];
+    return a;
+}
+
+FUNCTION float z_of(const affine &a, float off)
+{
+    return fmaf(off, a.factor, a.shift);
+}
+
+/* From the gradient of what comes out to dy = (g - mean_g - (y - mean) * slope) * factor. */
+struct way_back {
+    affine a;
+    float  level, tilt; /* what the batch takes: mean_g and slope, times factor */
+    bool   relu;
+};
+
+FUNCTION way_back way_back_of(const esper_lane *lane, const block_norm &n, int c)
+{
+    block_scratch s = block_scratch_of(lane, true, lane->max_samples);
+    way_back back;
+
+    back.a = affine_of(n, c);
+    back.level = ((const float *)((const char *)lane->scratch + s.mean_g))[c] * back.a.factor;
+    back.tilt = ((const float *)((const char *)lane->scratch + s.slope))[c] * back.a.factor;
+    back.relu = n.relu;
+    return back;
+}
+
+/* Of a pixel: off is y - mean. The product is rounded by itself, so that a window's winner and a pixel alone get the same. */
+FUNCTION float dy_of(const way_back &back, float off, float g)
+{
+    float let = back.relu ? relu_let(z_of(back.a, off), g) : g;
+
+    return __fsub_rn(__fmul_rn(let, back.a.factor), fmaf(off, back.tilt, back.level));
+}
+
+/* Of a window with a pool, the four pixels. */
+FUNCTION void dy_of(const way_back &back, const float (&off)[4], float g, float (&dy)[4])
+{
+    float most, let;
+    int winner = winner_of(z_of(back.a, off[0]), z_of(back.a, off[1]), z_of(back.a, off[2]), z_of(back.a, off[3]), &most);
+
+    let = __fmul_rn(back.relu ? relu_let(most, g) : g, back.a.factor);
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        dy[j] = __fsub_rn(winner == j ? let : 0.0f, fmaf(off[j], back.tilt, back.level));
+}
+
+/* ------------------------------------------------------------------------------------------------ four samples */
 
 /* Four samples at one place. */
 struct quad {

@@ -2,19 +2,22 @@
  *
  *     dw[o][c][ky][kx] = sum of dy[o][y][x] x[c][y + ky - pad][x + kx - pad]
  *
- * taken in parts, some rows of a block of samples each, which a second kernel joins in order. Where taps are 3 x 3 tensor cores do it. */
+ * taken in parts, some rows of a block of samples each, which a second kernel joins in order. Where taps are 3 x 3 tensor cores do it.
+ *
+ * Of a first layer with a norm behind it, dy is wanted here alone: it is formed from y on the way and never in memory. */
+#include "tensor/cuda/block_norm.cuh"
 #include "tensor/cuda/block_pixels.cuh"
 #include "tensor/cuda/mma.cuh"
 
 /* ------------------------------------------------------------------------------------------------ where things are */
 
-FUNCTION const float *x_of(const esper_lane *lane, const block_conv &v, int block, int group, int channel)
+FUNCTION const float *x_plane(const esper_lane *lane, const block_conv &v, int block, int group, int channel)
 {
     return data_block(&lane->in[0], block) + (size_t)(group * v.in_c + channel) * (v.in_h * v.in_w * ESPER_CUDA_BLOCK);
 }
 
 /* Where a norm follows, the gradient of y has taken the place of y. */
-FUNCTION const float *dy_of(const esper_lane *lane, const block_conv &v, int block, int group, int channel)
+FUNCTION const float *dy_plane(const esper_lane *lane, const block_conv &v, int block, int group, int channel)
 {
     const esper_view *y = block_y(lane);
 
@@ -127,8 +130,8 @@ template <int K, int ROWS, int OUT, int IN> FUNCTION void weigh(const esper_lane
 #pragma unroll
     for (int i = 0; i < IN * ROWS * K * OUT; i++)
         sum[i / (ROWS * K * OUT)][i / (K * OUT) % ROWS][i / OUT % K][i % OUT] = 0.0f;
-    weigh_rows<K, ROWS, OUT, IN>(v, x_of(lane, v, block, group, in) + threadIdx.x % 32,
-                                 dy_of(lane, v, block, group, out) + threadIdx.x % 32, n_in, n_out, first_tap,
+    weigh_rows<K, ROWS, OUT, IN>(v, x_plane(lane, v, block, group, in) + threadIdx.x % 32,
+                                 dy_plane(lane, v, block, group, out) + threadIdx.x % 32, n_in, n_out, first_tap,
                                  part * cut.part_rows, min((part + 1) * cut.part_rows, v.out_h), sum);
     put_weights<K, ROWS, OUT, IN>(v, part_of(lane, v, block * cut.parts + part, group, out, in), n_in, n_out, first_tap, sum);
 }
@@ -182,8 +185,6 @@ FUNCTION weigh_work weigh_work_of(const esper_lane *lane, const block_conv &v, i
  * The four warps of a block of threads have eight samples each of the same pixels, so all of a line of memory is used at about the
  * same time. Tensor cores cut off what is behind the last bit of a sum and do not round it: a chain of products is six long, and is
  * then added as floats are. */
-#if defined(ESPER_CUDA_ON_HOST) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-
 /* Where a warp is in its walk: at which two columns of which rows of which block of samples. */
 struct walk {
     int block, row, step;
@@ -217,25 +218,65 @@ FUNCTION void multiply(float (&c)[4], const part_of_line &upper, const part_of_l
     mma_3(c, a_hi, a_lo, b.hi, b.lo);
 }
 
+/* Whether dy lies in memory, or is formed from y and the gradient of what comes out of the norm, or of the pool behind it. */
+enum { GIVEN, OF_NORM, OF_POOL };
+
+/* dy of two rows and columns, from y and its two samples' gradients; what is not there is 0. */
+template <int DY>
+FUNCTION void form(const way_back &back, const float2 (&y)[2][2], const float2 (&g)[4], int rows, int columns, int samples,
+                   float2 (&dy)[2][2])
+{
+    float formed[2][4];
+
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float off[4], from[4];
+
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            off[j] = (i == 0 ? y[j / 2][j % 2].x : y[j / 2][j % 2].y) - back.a.mean;
+            from[j] = i == 0 ? g[j].x : g[j].y;
+        }
+        if (DY == OF_POOL)
+            dy_of(back, off, from[0], formed[i]);
+        else
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                formed[i][j] = dy_of(back, off[j], from[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        bool is = j / 2 < rows && j % 2 < columns;
+
+        dy[j / 2][j % 2].x = is && samples > 0 ? formed[0][j] : 0.0f;
+        dy[j / 2][j % 2].y = is && samples > 1 ? formed[1][j] : 0.0f;
+    }
+}
+
 /* ROWS rows of dy at a time; X and Y: eights of lines of x and of dy. Those of which there are two or four are the rows of products. */
-template <int ROWS, int X, int Y> FUNCTION void weigh_on_cores(const esper_lane *lane, float *room)
+template <int ROWS, int X, int Y, int DY> FUNCTION void weigh_on_cores(const esper_lane *lane, float *room)
 {
     constexpr int SEEN = ROWS + 2, CHANNELS = 8 * X / SEEN,
                   OUT = 8 * Y; /* rows of x for a channel; channels of a block of threads */
     constexpr bool X_FIRST = Y == 1;
     constexpr int TILES = X_FIRST ? X / 2 : X;
     static_assert(X_FIRST ? X % 2 == 0 : Y == 2, "sixteen lines by eight");
+    static_assert(DY == GIVEN || (ROWS == 2 && Y == 1), "windows");
     const block_conv v = block_conv_of(lane, false);
     const weigh_work work = weigh_work_of(lane, v, CHANNELS, OUT);
     const int in_plane = v.in_h * v.in_w * ESPER_CUDA_BLOCK, out_plane = v.out_h * v.out_w * ESPER_CUDA_BLOCK;
     const int warp = threadIdx.x / 32, line = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
     const size_t x_block = (size_t)lane->in[0].count * ESPER_CUDA_BLOCK,
                  g_block = (size_t)block_y(lane)->count * ESPER_CUDA_BLOCK;
-    const float *x = x_of(lane, v, 0, work.group, work.in) + warp * 8 + column * 2;
-    const float *g = dy_of(lane, v, 0, work.group, work.out) + warp * 8 + column * 2;
+    const float *x = x_plane(lane, v, 0, work.group, work.in) + warp * 8 + column * 2;
+    const float *g = dy_plane(lane, v, 0, work.group, work.out) + warp * 8 + column * 2;
     int x_row[X], x_at[X];
     float sum[ROWS][3][TILES][4];
-    float2 seen[X][4], seen_next[X][2], grad_next[ROWS][Y][2];
+    float2 seen[X][4], seen_next[X][2], grad_next[ROWS][Y][2]; /* y's, where dy is formed, and what it is formed of: */
+    float2 out_next[4];
+    const esper_view *result = &lane->out[0];
+    const int channel = min(work.out + line, v.out_c - 1);
+    way_back back;
     walk here, next;
 
     if (work.first_block >= work.end_block)
@@ -254,6 +295,8 @@ template <int ROWS, int X, int Y> FUNCTION void weigh_on_cores(const esper_lane 
 #pragma unroll
     for (int i = 0; i < X; i++)
         seen[i][2] = seen[i][3] = seen_next[i][0] = seen_next[i][1] = make_float2(0.0f, 0.0f);
+    if (DY != GIVEN)
+        back = way_back_of(lane, block_norm_of(lane), channel);
     here.block = next.block = work.first_block;
     here.row = next.row = work.first_row;
     here.step = -1;
@@ -271,10 +314,20 @@ template <int ROWS, int X, int Y> FUNCTION void weigh_on_cores(const esper_lane 
             seen[i][2] = seen_next[i][0];
             seen[i][3] = seen_next[i][1];
         }
-        if (here.step > 0)
+        if (here.step > 0) {
+            if constexpr (DY != GIVEN) {
+                float2 y[2][2] = {{grad_next[0][0][0], grad_next[0][0][1]}, {grad_next[1][0][0], grad_next[1][0][1]}}, dy[2][2];
+
+                form<DY>(back, y, out_next, work.end_row - here.row, v.out_w - (2 * here.step - 2),
+                         samples_in(lane, here.block) - warp * 8 - column * 2, dy);
 #pragma unroll
-            for (int i = 0; i < ROWS * Y * 2; i++)
-                grad[i / (2 * Y)][i / 2 % Y][i % 2] = split(grad_next[i / (2 * Y)][i / 2 % Y][i % 2]);
+                for (int i = 0; i < 4; i++)
+                    grad[i / 2][0][i % 2] = split(dy[i / 2][i % 2]);
+            } else
+#pragma unroll
+                for (int i = 0; i < ROWS * Y * 2; i++)
+                    grad[i / (2 * Y)][i / 2 % Y][i % 2] = split(grad_next[i / (2 * Y)][i / 2 % Y][i % 2]);
+        }
         if (next.block < work.end_block) {
             int first = 2 * next.step - v.pad, first_out = 2 * next.step - 2;
             const float *x_now = x + (size_t)next.block * x_block + (next.row * v.in_w + first) * ESPER_CUDA_BLOCK;
@@ -299,6 +352,17 @@ template <int ROWS, int X, int Y> FUNCTION void weigh_on_cores(const esper_lane 
                             load_samples(g_now + (8 * i + line) * out_plane + (r * v.out_w + j) * ESPER_CUDA_BLOCK,
                                          next.step > 0 && first_out + j < v.out_w && next.row + r < work.end_row &&
                                              work.out + 8 * i + line < v.out_c);
+            if (DY != GIVEN) {
+                const int w = result->dim[2], shrink = DY == OF_POOL ? 2 : 1;
+                const float *o_now = grad_block(result, next.block) + warp * 8 + column * 2 +
+                                     ((channel * result->dim[1] + next.row / shrink) * w + first_out / shrink) * ESPER_CUDA_BLOCK;
+
+#pragma unroll
+                for (int j = 0; j < (DY == OF_POOL ? 1 : 4); j++)
+                    out_next[j] = load_samples(o_now + (j / 2 * w + j % 2) * ESPER_CUDA_BLOCK,
+                                               next.step > 0 && first_out / shrink + j % 2 < w &&
+                                                   next.row / shrink + j / 2 < result->dim[1]);
+            }
         }
         if (here.step > 0)
 #pragma unroll
@@ -362,42 +426,99 @@ template <int ROWS, int X, int Y> FUNCTION void weigh_on_cores(const esper_lane 
     }
 }
 
-#else
-
 /* Devices without: the same tiles, parts and spans by multiply-adds. A warp takes 8 output by 1 input channel at a time. */
-template <int ROWS, int X, int Y> FUNCTION void weigh_on_cores(const esper_lane *lane, float *)
+template <int ROWS, int X, int Y> FUNCTION void weigh_without_cores(const esper_lane *lane)
 {
     const int channels = 8 * X / (ROWS + 2);
     const block_conv v = block_conv_of(lane, false);
     const weigh_work work = weigh_work_of(lane, v, channels, 8 * Y);
 
-    if (work.first_block >= work.end_block)
-        return;
     for (int tile = threadIdx.x / 32; tile < channels * Y; tile += BLOCK_WARPS) {
         int in = work.in + tile / Y, out = work.out + tile % Y * 8, n_out = min(8, v.out_c - out);
         float sum[1][3][3][8];
 
-        if (in >= v.in_c || n_out <= 0)
+        if (in >= v.in_c || n_out <= 0 || work.first_block >= work.end_block)
             continue;
 #pragma unroll
         for (int i = 0; i < 72; i++)
             sum[0][i / 24][i / 8 % 3][i % 8] = 0.0f;
         for (int block = work.first_block; block < work.end_block; block++)
-            weigh_rows<3, 3, 8, 1>(v, x_of(lane, v, block, work.group, in) + threadIdx.x % 32,
-                                   dy_of(lane, v, block, work.group, out) + threadIdx.x % 32, 1, n_out, 0, work.first_row,
+            weigh_rows<3, 3, 8, 1>(v, x_plane(lane, v, block, work.group, in) + threadIdx.x % 32,
+                                   dy_plane(lane, v, block, work.group, out) + threadIdx.x % 32, 1, n_out, 0, work.first_row,
                                    work.end_row, sum);
         put_weights<3, 3, 8, 1>(v, part_of(lane, v, work.part, work.group, out, in), 1, n_out, 0, sum);
     }
 }
 
-#endif
+/* There dy takes the place of y first, of the pixels of this block of threads: a warp has a window of 32 samples at a time. */
+template <int DY> FUNCTION void form_without_cores(const esper_lane *lane)
+{
+    const block_conv v = block_conv_of(lane, false);
+    const weigh_work work = weigh_work_of(lane, v, 4, 8);
+    const esper_view *result = &lane->out[0];
+    const int sample = threadIdx.x % 32, windows_x = block_divide(v.out_w, 2), shrink = DY == OF_POOL ? 2 : 1;
+    const int windows = block_divide(work.end_row - work.first_row, 2) * windows_x;
 
-/* Up to eight output channels: two rows of dy by 16 lines of x, which are four input channels. */
+    for (int block = work.first_block; block < work.end_block; block++)
+        for (int i = threadIdx.x / 32; i < min(8, v.out_c - work.out) * windows; i += BLOCK_WARPS) {
+            int channel = work.out + i / windows, row = work.first_row + i % windows / windows_x * 2, x = i % windows_x * 2;
+            float *y = const_cast<float *>(dy_plane(lane, v, block, 0, channel)) + (row * v.out_w + x) * ESPER_CUDA_BLOCK + sample;
+            const float *out = grad_block(result, block) + sample;
+            float2 from[2][2], g[4], dy[2][2];
+
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                int oy = row / shrink + j / 2, ox = x / shrink + j % 2;
+
+                from[j / 2][j % 2] = g[j] = make_float2(0.0f, 0.0f);
+                if (row + j / 2 < work.end_row && x + j % 2 < v.out_w)
+                    from[j / 2][j % 2].x = y[(j / 2 * v.out_w + j % 2) * ESPER_CUDA_BLOCK];
+                if (oy < result->dim[1] && ox < result->dim[2])
+                    g[j].x = out[((channel * result->dim[1] + oy) * result->dim[2] + ox) * ESPER_CUDA_BLOCK];
+            }
+            form<DY>(way_back_of(lane, block_norm_of(lane), channel), from, g, work.end_row - row, v.out_w - x,
+                     samples_in(lane, block) - sample, dy);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (row + j / 2 < work.end_row && x + j % 2 < v.out_w)
+                    y[(j / 2 * v.out_w + j % 2) * ESPER_CUDA_BLOCK] = dy[j / 2][j % 2].x;
+        }
+    __syncthreads();
+}
+
+/* Up to eight output channels, or all of a few input channels: two rows of dy by 16 lines of x, which are four input channels. */
+template <int DY> FUNCTION void weigh_8(const esper_lane *lane, float *room)
+{
+    if (HAS_TENSOR_CORES) {
+        weigh_on_cores<2, 2, 1, DY>(lane, room);
+        return;
+    }
+    if (DY != GIVEN)
+        form_without_cores<DY>(lane);
+    weigh_without_cores<2, 2, 1>(lane);
+}
+
+enum { ROOM_8 = BLOCK_WARPS * 2 * 3 * 16 * 8 };
+
 ESPER_KERNEL_DENSE(esper_block_weigh_8, BLOCK_THREADS, 4)
 {
-    __shared__ float room[BLOCK_WARPS * 2 * 3 * 16 * 8];
+    __shared__ float room[ROOM_8];
 
-    weigh_on_cores<2, 2, 1>(lanes.lane[blockIdx.y], room);
+    weigh_8<GIVEN>(lanes.lane[blockIdx.y], room);
+}
+
+ESPER_KERNEL_DENSE(esper_block_weigh_first, BLOCK_THREADS, 4)
+{
+    __shared__ float room[ROOM_8];
+
+    weigh_8<OF_NORM>(lanes.lane[blockIdx.y], room);
+}
+
+ESPER_KERNEL_DENSE(esper_block_weigh_first_pool, BLOCK_THREADS, 4)
+{
+    __shared__ float room[ROOM_8];
+
+    weigh_8<OF_POOL>(lanes.lane[blockIdx.y], room);
 }
 
 /* Sixteen output channels of one row by 24 lines of x: eight input channels. */
@@ -405,7 +526,10 @@ ESPER_KERNEL_DENSE(esper_block_weigh_16, BLOCK_THREADS, 4)
 {
     __shared__ float room[BLOCK_WARPS * 3 * 24 * 16];
 
-    weigh_on_cores<1, 3, 2>(lanes.lane[blockIdx.y], room);
+    if (HAS_TENSOR_CORES)
+        weigh_on_cores<1, 3, 2, GIVEN>(lanes.lane[blockIdx.y], room);
+    else
+        weigh_without_cores<1, 3, 2>(lanes.lane[blockIdx.y]);
 }
 
 /* ------------------------------------------------------------------------------------------------ parts joined */

@@ -13,13 +13,20 @@
  * that: what `mma_3` adds is as exact as a chain of fused multiply-adds, at a third of the tensor cores' speed, which is still
  * faster. What is not finite comes out not finite, an infinity maybe as NaN.
  *
- * Devices before 8.0 have none of this; the host does not choose kernels with it there. */
+ * Devices before 8.0 have none of this: kernels do something else there (HAS_TENSOR_CORES). */
 #ifndef ESPER_TENSOR_CUDA_MMA_CUH
 #define ESPER_TENSOR_CUDA_MMA_CUH
 
 #include "tensor/cuda/dialect.cuh"
 
 #ifndef ESPER_CUDA_ON_HOST /* the host's are in tests/cuda/host_cuda.h */
+
+/* Of the device that is compiled for. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define HAS_TENSOR_CORES false
+#else
+#define HAS_TENSOR_CORES true
+#endif
 
 /* The nearest TF32, halves away from 0. (The instruction for it becomes five, for what is not finite; an infinity stays one here,
  * and of a NaN that does not, what is left, lo, does.) */
