@@ -3,6 +3,9 @@
  * first and the last network, also on a batch that no block divides and on numbers whose mean is not 0, where sums of many small
  * products that are cut off instead of rounded would show. Then its time: the median of several runs of a few launches.
  *
+ * Then a block with norm, ReLU and pool on the way back: the sums of its norm, dy written, and the weights' gradient from it; and dy
+ * formed where the weights' gradient uses it, as a first layer does. Bits of the two are compared.
+ *
  * The limits that are printed above the table are this device's, measured here: bytes read, products on tensor cores from registers,
  * and how long a conversion to TF32 takes beside cutting off.
  *
@@ -14,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/cuda/block_conv.cu"
+#include "tensor/cuda/block_norm.cu"
 #include "tensor/cuda/block_weigh.cu"
 
 enum { SAMPLES = 128, ROUNDS = 9, IN_A_ROW = 5, MOST_NETWORKS = 64 };
@@ -382,6 +385,125 @@ static void print_times(shape s, int n_networks)
     close_lab(&l);
 }
 
+/* ------------------------------------------------------------------------------------------------ a block with a norm */
+
+enum { SUMS, WRITE_DY, WEIGH, FORM_AND_WEIGH, N_PASSES };
+
+static void run_pass(const lab *l, int pass)
+{
+    const esper_lane *lane = &l->lane;
+    block_conv v = block_conv_of(lane, false);
+    block_norm n = block_norm_of(lane);
+    int blocks = block_divide(l->n_samples, ESPER_CUDA_BLOCK), joiners = block_divide((int)l->n_weights, BLOCK_THREADS);
+    int cells = n.C * (n.H / 2) * (n.W / 2) * BLOCK_QUADS;
+    block_weigh_cut cut = block_weigh_cut_of(&v);
+    dim3 tiles(block_divide(blocks, cut.span) * cut.blocks, l->n_networks);
+
+    if (pass == SUMS) {
+        esper_block_norm_sums_pool<<<dim3(blocks * block_norm_parts(lane, true) * n.C, l->n_networks), BLOCK_THREADS>>>(l->list);
+        esper_block_norm_join_back<<<dim3(n.C, l->n_networks), BLOCK_THREADS>>>(l->list);
+    } else if (pass == WRITE_DY)
+        esper_block_norm_back_pool<<<dim3(blocks * block_divide(cells, BLOCK_ITEMS), l->n_networks), BLOCK_THREADS>>>(l->list);
+    else {
+        if (pass == FORM_AND_WEIGH)
+            esper_block_weigh_first_pool<<<tiles, BLOCK_THREADS>>>(l->list);
+        else if (cut.wide)
+            esper_block_weigh_16<<<tiles, BLOCK_THREADS>>>(l->list);
+        else
+            esper_block_weigh_8<<<tiles, BLOCK_THREADS>>>(l->list);
+        esper_block_weigh_join<<<dim3(joiners, l->n_networks), BLOCK_THREADS>>>(l->list);
+    }
+    MUST(cudaGetLastError());
+}
+
+static double time_of_pass(const lab *l, int pass)
+{
+    double us[ROUNDS];
+
+    for (int i = 0; i < ROUNDS; i++) {
+        MUST(cudaEventRecord(begin));
+        run_pass(l, pass);
+        us[i] = elapsed_us();
+    }
+    qsort(us, ROUNDS, sizeof(*us), compare);
+    return us[ROUNDS / 2];
+}
+
+/* Returns 1 where the two ways to a first layer's weights differ. */
+static int check_ways(const lab *l)
+{
+    size_t bytes = l->n_networks * l->n_weights * sizeof(float);
+    float *found[2] = {(float *)malloc(bytes), (float *)malloc(bytes)};
+    int bad;
+
+    run_pass(l, SUMS);
+    run_pass(l, FORM_AND_WEIGH); /* leaves y as it is */
+    MUST(cudaMemcpy(found[0], l->dw, bytes, cudaMemcpyDeviceToHost));
+    run_pass(l, WRITE_DY);
+    run_pass(l, WEIGH);
+    MUST(cudaMemcpy(found[1], l->dw, bytes, cudaMemcpyDeviceToHost));
+    bad = memcmp(found[0], found[1], bytes) != 0;
+    free(found[0]);
+    free(found[1]);
+    return bad;
+}
+
+/* y is what open_lab takes for dy; beyond it a norm needs what comes out of the pool, with its gradient, and a few numbers a channel. */
+static int print_block(shape s, int n_networks)
+{
+    static const char *const names[N_PASSES] = {"sums", "dy written", "weights", "weights, dy formed"};
+    const int C = s.out_c, half = s.side / 2;
+    esper_lane *lanes = (esper_lane *)malloc(n_networks * sizeof(*lanes));
+    float *numbers, *out;
+    size_t out_floats;
+    int bad = 0;
+    lab l;
+
+    open_lab(&l, s, n_networks, SAMPLES, 0.1f);
+    out_floats = l.y_floats / 4;
+    MUST(cudaMalloc(&numbers, n_networks * 6 * C * sizeof(float)));
+    MUST(cudaMalloc(&out, n_networks * 2 * out_floats * sizeof(float)));
+    fill<<<64, 256>>>(numbers, n_networks * 6 * C, 3, 1.5f);
+    fill<<<1024, 256>>>(out, n_networks * 2 * out_floats, 4, 0.1f);
+    MUST(cudaMemcpy(lanes, l.lanes, n_networks * sizeof(*lanes), cudaMemcpyDeviceToHost));
+    MUST(cudaFree(l.scratch));
+    for (int n = 0; n < n_networks; n++) {
+        esper_lane *lane = &lanes[n];
+        float *own = numbers + n * 6 * C, *result = out + n * 2 * out_floats;
+
+        for (int i = 0; i < 4; i++)
+            lane->in[2 + i] = view_of(own + i * C, NULL, 1, C, 1, 1, 1);
+        lane->out[1] = view_of(lane->out[0].grad, NULL, 3, C, s.side, s.side, 1);
+        lane->out[0] = view_of(result, result + out_floats, 3, C, half, half, 1);
+        lane->out[2] = view_of(own + 4 * C, NULL, 1, C, 1, 1, 1);
+        lane->out[3] = view_of(own + 5 * C, NULL, 1, C, 1, 1, 1);
+        lane->attr = esper_attr();
+        lane->attr.conv_norm.pad = 1;
+        lane->attr.conv_norm.groups = 1;
+        lane->attr.conv_norm.eps = 1e-5f;
+        lane->attr.conv_norm.relu = lane->attr.conv_norm.pool = true;
+        l.scratch_bytes = block_scratch_of(lane, true, SAMPLES).bytes;
+    }
+    MUST(cudaMalloc(&l.scratch, n_networks * l.scratch_bytes));
+    for (int n = 0; n < n_networks; n++)
+        lanes[n].scratch = l.scratch + n * l.scratch_bytes;
+    MUST(cudaMemcpy(l.lanes, lanes, n_networks * sizeof(*lanes), cudaMemcpyHostToDevice));
+    l.lane = lanes[0];
+    if (s.in_c <= 4)
+        bad = check_ways(&l);
+    printf("%-24s %3d", s.name, n_networks);
+    for (int pass = 0; pass < N_PASSES; pass++)
+        if (pass != FORM_AND_WEIGH || s.in_c <= 4)
+            printf("  | %s %.1f us %.2f ns/sample", names[pass], time_of_pass(&l, pass), time_of_pass(&l, pass) * 1e3 / (n_networks * SAMPLES));
+    printf("%s\n", bad ? "   WRONG: dy formed gives other bits" : "");
+    fflush(stdout);
+    MUST(cudaFree(numbers));
+    MUST(cudaFree(out));
+    free(lanes);
+    close_lab(&l);
+    return bad;
+}
+
 int main(int n_args, char **args)
 {
     static const shape shapes[] = {{"cnn_small 3>8 32x32", 3, 8, 32},     {"cnn_small 8>16 16x16", 8, 16, 16},
@@ -404,6 +526,9 @@ int main(int n_args, char **args)
         print_times(shapes[i], n_networks);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         print_times(shapes[i], 1);
+    printf("\nback through a block with norm, ReLU and pool\n");
+    for (int i = 0; i < 3; i++)
+        bad += print_block(shapes[i], n_networks);
     printf("%s\n", bad > 0 ? "WRONG" : "right");
     return bad > 0;
 }

@@ -92,7 +92,7 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
 #define ESPER_LOWERED_LIST(X)                        \
     X(PACK, pack, 1, 1, 0x1, 0x0, 0x0)             \
     X(UNPACK, unpack, 1, 1, 0x1, 0x0, 0x0)         \
-    X(CONV_NORM, conv_norm, 6, 4, 0xf, 0x1, 0xe)
+    X(CONV_NORM, conv_norm, 6, 4, 0xf, 0x1, 0xf)
 
 typedef enum esper_op_kind {
 #define X(kind, ...) ESPER_OP_##kind,

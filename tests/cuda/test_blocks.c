@@ -1,8 +1,10 @@
-/* ctest: timeout=300 cost=14 cuda=only */
+/* ctest: timeout=400 cost=20 cuda=only */
 /* Image networks on blocks of 32 samples, drawn at random: kernels of 1 to 7 with any padding, groups, depthwise, odd images,
  * batches that no block divides, norms of both kinds with and without what follows them. The kernels of tensor/cuda/, run on the
  * host, give the loss, gradients and running statistics that the reference gives; the same bits in whatever order blocks and
  * threads take; and in two parts, as ranks have them, and frozen what they give otherwise.
+ *
+ * Somebody who looks at what a pool is given, and gives no gradient, changes no bit: a seed in training is one.
  *
  * Two computations that differ in their last bits can take different ways at a ReLU or a pool. That is rare: of a network's
  * batches one may differ, and the next one or two must not. */
@@ -89,6 +91,9 @@ static int add_group_norm(esper_net *net, esper_rng *rng, int x)
     return esper_net_group_norm(net, x, vector(net, C, 1.0f), vector(net, C, 0.1f), groups, 1e-5f);
 }
 
+/* What every pool is given has another reader, no gradient of which comes back. */
+static bool is_watched;
+
 static void draw_net(esper_net *net, uint32_t number)
 {
     esper_rng rng = rng_of(number, 0);
@@ -112,8 +117,11 @@ static void draw_net(esper_net *net, uint32_t number)
             x = add_group_norm(net, &rng, x);
         if (between(&rng, 0, 2) > 0)
             x = esper_net_relu(net, x);
-        if (between(&rng, 0, 1) > 0 && net->tensors[x].dim[1] > 1 && net->tensors[x].dim[2] > 1)
+        if (between(&rng, 0, 1) > 0 && net->tensors[x].dim[1] > 1 && net->tensors[x].dim[2] > 1) {
+            if (is_watched)
+                net->tensors[esper_net_global_mean(net, esper_net_isolate(net, x))].keep = true;
             x = esper_net_max_pool(net, x);
+        }
     }
     if (between(&rng, 0, 3) == 0)
         net->tensors[x].keep = true; /* unpacked */
@@ -147,6 +155,10 @@ static void stir_parameters(small_run *run, uint32_t number)
 
         for (int64_t i = 0; run->net.tensors[t].role == ESPER_ROLE_PARAM && i < run->net.tensors[t].count; i++)
             data[i] += 0.6f * esper_rng_uniform(&rng) - 0.3f;
+        if (number % 5 == 2 && run->net.tensors[t].rank == 1 &&
+            run->net.tensors[t].init.value == 1) /* a norm's scale */
+            for (int64_t i = 0; i < run->net.tensors[t].count; i++)
+                data[i] *= i % 2 == 0 ? 0.01f : 1;
     }
 }
 
@@ -334,12 +346,43 @@ static void test_ranks(void **state)
         check_net(2000 + (uint32_t)i, RANKS);
 }
 
+static void test_watched(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < (uint32_t)effort(10, 4); i++) {
+        static small_run one, other;
+
+        open_net(&one, "cpu", 3000 + i, TRAINING);
+        run_batch(&one, 3000 + i, 0);
+        is_watched = true;
+        open_net(&other, "cpu", 3000 + i, TRAINING);
+        is_watched = false;
+        run_batch(&other, 3000 + i, 0);
+        for (int t = 0; t < one.net.n_tensors; t++) {
+            const esper_tensor *tensor = &one.net.tensors[t];
+            int twin = esper_net_find(&other.net, tensor->name);
+
+            if (tensor->role == ESPER_ROLE_PARAM &&
+                memcmp(esper_slab_at(&one.slab, ESPER_FAMILY_GRAD, tensor),
+                       esper_slab_at(&other.slab, ESPER_FAMILY_GRAD, &other.net.tensors[twin]),
+                       (size_t)tensor->count * sizeof(float)) != 0) {
+                esper_net_print(&one.net, stderr);
+                fail_msg("network %u: the gradient of %s is another one where somebody watches", 3000 + i,
+                         tensor->name);
+            }
+        }
+        small_run_close(&other);
+        small_run_close(&one);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training),
         cmocka_unit_test(test_fixed_statistics),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_watched),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -263,8 +263,8 @@ BLOCK_FUNCTION block_norm block_norm_of(const esper_lane *lane)
     return n;
 }
 
-/* Sums over a channel of a block of samples are taken in so many parts: by the convolution's tiles, or by the pixels (windows
- * where a pool follows) that a block of threads works on at once. */
+/* Sums over a channel of a block of samples are taken in so many parts: by the convolution's tiles, or by the pixels, on the way back
+ * the windows, that a block of threads works on at once. */
 BLOCK_FUNCTION int block_norm_cells(const block_norm *n, bool pool)
 {
     return pool ? (n->H / 2) * (n->W / 2) : n->H * n->W;
@@ -279,7 +279,9 @@ BLOCK_FUNCTION int block_norm_parts(const esper_lane *lane, bool back)
 
         return block_cut_of(&v).shares;
     }
-    return block_divide(block_norm_cells(&n, n.pool && back) * BLOCK_QUADS, BLOCK_ITEMS);
+    if (back && block_norm_cells(&n, true) == 0)
+        return 1;
+    return block_divide(block_norm_cells(&n, back) * BLOCK_QUADS, BLOCK_ITEMS);
 }
 
 /* ------------------------------------------------------------------------------------------------ scratch */

@@ -2,8 +2,8 @@
  *
  *     z = (y - mean) * factor + shift,  factor = scale / std        out = pool(relu(z))
  *
- * Nothing is kept but y and a few numbers a channel: z and the places of the maxima are computed anew on the way back. Memory is
- * all that these kernels cost, so a thread takes four samples at a time, 16 bytes, of a pixel or of a window. */
+ * Nothing is kept but y, what comes out and a few numbers a channel: the places of the maxima are computed anew on the way back. Memory
+ * is all that these kernels cost, so a thread takes four samples at a time, 16 bytes, of a pixel or of a window. */
 #include "tensor/cuda/block_norm.cuh"
 
 /* ------------------------------------------------------------------------------------------------ cells */
@@ -198,48 +198,114 @@ ESPER_KERNEL(esper_block_norm_moments, BLOCK_THREADS)
     }
 }
 
-/* Of the gradient of z, and of it times y - mean. Samples beyond the batch have no gradient. */
+/* Sums that a thread takes: of the gradient of z, and of it times what a pixel has: y - mean, or z - shift. */
+struct two_sums {
+    float g, gy;
+};
+
+FUNCTION void add_to(two_sums &sums, float let, float has)
+{
+    sums.g += let;
+    sums.gy = fmaf(let, has, sums.gy);
+}
+
+/* z, where it is there, says what y - mean was, but for rounding: (z - shift) / factor. With a pool that is a fifth of the bytes. Where
+ * scale is small beside shift, too little is left of it. */
+FUNCTION bool is_in_z(const esper_lane *lane, const block_norm &n, const affine &a, int c)
+{
+    return block_has_conv(lane) && fabsf(a.shift) <= 16 * fabsf(((const float *)n.scale->data)[c]) && fabsf(a.factor) > 1e-20f;
+}
+
+/* Of a window without a pool: four gradients of a sample, in this order, that those which a pool lets by give the same sums. */
+FUNCTION void add_window(two_sums &sums, const affine &a, const block_norm &n, bool in_z, const float *values, const float *grad,
+                         int W, int n_pixels)
+{
+    quad v[4], g[4];
+
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (j < n_pixels) {
+            v[j] = load_quad(values + (j / 2 * W + j % 2) * ESPER_CUDA_BLOCK);
+            g[j] = load_quad(grad + (j / 2 * W + j % 2) * ESPER_CUDA_BLOCK);
+        }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (j < n_pixels) {
+                float has = v[j].v[i] - (in_z ? a.shift : a.mean), z = in_z ? v[j].v[i] : z_of(a, has);
+
+                add_to(sums, n.relu ? relu_let(z, g[j].v[i]) : g[j].v[i], has);
+            }
+}
+
+/* The same with a pool: the winner has the gradient. */
+FUNCTION void add_pool(two_sums &sums, const affine &a, const block_norm &n, const cell &at, const float *y, const float *grad)
+{
+    quad off[4], g = load_quad(grad + at.out);
+
+    load_cell<true>(at, y, n.W, a.mean, off);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float most;
+        int winner =
+            winner_of(z_of(a, off[0].v[i]), z_of(a, off[1].v[i]), z_of(a, off[2].v[i]), z_of(a, off[3].v[i]), &most);
+
+        add_to(sums, n.relu ? relu_let(most, g.v[i]) : g.v[i],
+               winner == 0 ? off[0].v[i] : winner == 1 ? off[1].v[i] : winner == 2 ? off[2].v[i] : off[3].v[i]);
+    }
+}
+
+/* Pixels that are in no window: the last column, where there is an odd one, and what is left of the last row. */
+FUNCTION int pixel_in_no_window(const block_norm &n, int number)
+{
+    int column = n.W % 2 * n.H;
+
+    return number < column ? number * n.W + n.W - 1 : (n.H - 1) * n.W + number - column;
+}
+
+/* Of the gradient of z, and of it times y - mean. Samples beyond the batch have no gradient. With a pool and without the order is the
+ * same, windows first: where a pool stands by itself behind, the other gradients are 0, and the sums the same to the bit. */
 template <bool POOL> FUNCTION void sum_gradients(const esper_lane *lane, double *room)
 {
     block_norm n = block_norm_of(lane);
-    int parts = block_norm_parts(lane, true), items = cells_of<POOL>(n, true) * BLOCK_QUADS;
+    int parts = block_norm_parts(lane, true), windows = (n.H / 2) * (n.W / 2), rest = (n.H * n.W - 4 * windows) * BLOCK_QUADS;
     part_of_channel p = part_of(n.C, parts);
     double *to = (double *)((char *)lane->scratch + block_scratch_of(lane, true, lane->max_samples).sums);
-    const float *y, *grad;
-    float sum_g = 0, sum_gy = 0;
+    const float *y, *z, *grad;
+    two_sums sums = {0, 0};
+    bool in_z;
     affine a;
 
     if (p.block >= blocks_of(lane))
         return;
     y = data_block(n.y, p.block);
+    z = data_block(&lane->out[0], p.block);
     grad = grad_block(&lane->out[0], p.block);
     a = affine_of(n, p.c);
+    in_z = is_in_z(lane, n, a, p.c);
 #pragma unroll
     for (int k = 0; k < BLOCK_ITEMS / BLOCK_THREADS; k++) {
         int item = p.part * BLOCK_ITEMS + k * BLOCK_THREADS + threadIdx.x;
-        cell at = cell_of<POOL>(n, true, item + p.c * items);
-        quad off[4], g;
+        cell at;
 
-        if (item >= items)
+        if (item >= windows * BLOCK_QUADS)
             continue;
-        g = load_quad(grad + at.out);
-        load_cell<POOL>(at, y, n.W, a.mean, off);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float most = z_of(a, off[0].v[i]), best = off[0].v[i], let;
-
-            if (POOL) {
-                int winner = winner_of(z_of(a, off[0].v[i]), z_of(a, off[1].v[i]), z_of(a, off[2].v[i]),
-                                       z_of(a, off[3].v[i]), &most);
-
-                best = winner == 0 ? off[0].v[i] : winner == 1 ? off[1].v[i] : winner == 2 ? off[2].v[i] : off[3].v[i];
-            }
-            let = n.relu ? relu_let(most, g.v[i]) : g.v[i];
-            sum_g += let;
-            sum_gy = fmaf(let, best, sum_gy);
-        }
+        at = cell_of<true>(n, true, item + p.c * windows * BLOCK_QUADS);
+        if (!POOL)
+            add_window(sums, a, n, in_z, (in_z ? z : y) + at.at, grad + at.at, n.W, 4);
+        else if (in_z)
+            add_window(sums, a, n, true, z + at.out, grad + at.out, 0, 1);
+        else
+            add_pool(sums, a, n, at, y, grad);
     }
-    put_both(sum_g, sum_gy, room, to + ((size_t)(p.block * parts + p.part) * n.C + p.c) * 2);
+    for (int i = rest * p.part / parts + threadIdx.x; i < rest * (p.part + 1) / parts && !POOL; i += BLOCK_THREADS) {
+        int at = (p.c * n.H * n.W + pixel_in_no_window(n, i / BLOCK_QUADS)) * ESPER_CUDA_BLOCK + i % BLOCK_QUADS * 4;
+
+        add_window(sums, a, n, in_z, (in_z ? z : y) + at, grad + at, 0, 1);
+    }
+    put_both(sums.g, in_z ? (double)sums.gy / (double)a.factor : (double)sums.gy, room,
+             to + ((size_t)(p.block * parts + p.part) * n.C + p.c) * 2);
 }
 
 ESPER_KERNEL(esper_block_norm_sums, BLOCK_THREADS)
