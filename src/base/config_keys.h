@@ -302,6 +302,8 @@
       "Slots where it may grow, separated by commas, such as r0c1,r1c0; `esper info net` lists them. Empty: all.")     \
     X(NETWORK, stack, INT, "0", BETWEEN(0, 7), "times", EVERY, SEEDS, BITS,                                            \
       "How often a slot opens again: behind a seed that was kept in r0c1 another can grow in r0c1_2, and so on.")      \
+    X(NETWORK, widen, BOOL, "false", ANY, "", EVERY, SEEDS | IMAGES, BITS,                                             \
+      "Lets the layers of an image host take new channels, half as many as they have: seeds `wide` in slots wide0 and so on.") \
     X(NETWORK, blocks, INT, "3", BETWEEN(2, 8), "blocks", EVERY, IMAGES | SHAPED, BITS,                                \
       "Convolution blocks of an image host; each doubles the channels.")                                               \
     X(NETWORK, channels, INT, "8", BETWEEN(1, 512), "channels", EVERY, IMAGES | SHAPED, BITS,                          \

@@ -124,6 +124,8 @@ static esper_status prepare(const esper_evaluator *evaluator, const esper_varian
         self->splice = splice_of(evaluator, &variants[i]);
         self->same_as = -1;
         self->cut = first_difference(&run->splice, &self->splice);
+        if (self->cut != WHOLE)
+            self->cut = esper_splice_cut_slot(self->splice.slots, &evaluator->network->engine->plain, self->cut);
         for (int j = 0; j < i && self->same_as < 0; j++)
             if (first_difference(&run->jobs[j].splice, &self->splice) == WHOLE)
                 self->same_as = j;
@@ -176,7 +178,7 @@ static esper_status plan_program(const esper_evaluator *evaluator, const esper_s
         self->before[k] = tensor_before(&self->net, &splice->slots->slot[k]);
         assert((self->kept >> k & 1u) == 0 || self->before[k] != ESPER_NO_TENSOR);
         if ((self->kept >> k & 1u) != 0)
-            self->net.tensors[self->before[k]].keep = true;
+            esper_splice_keep_at(splice, &self->net, k);
     }
     return esper_plan_open(&plan_desc, &self->plan);
 }
@@ -305,19 +307,28 @@ static esper_status run_program(const esper_evaluator *evaluator, program *self,
     return esper_plan_read(self->plan, stream, 0, self->net.correct, to->correct, n_samples);
 }
 
+static esper_status hand_over(const esper_evaluator *evaluator, const program *network, int from, const program *cut,
+                              int to)
+{
+    size_t bytes = (size_t)network->net.tensors[from].count * (size_t)network->pass.n_samples * sizeof(float);
+
+    assert(network->net.tensors[from].count == cut->net.tensors[to].count);
+    return esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
+                              esper_plan_data(cut->plan, 0, to), esper_plan_data(network->plan, 0, from), bytes);
+}
+
 /* Begins with what the network has computed up to there. */
 static esper_status run_job(const esper_evaluator *evaluator, const evaluation *run, const job *self)
 {
     const program *network = run->network;
-    int from = network->before[self->cut], n_samples = network->pass.n_samples;
-    size_t bytes = (size_t)network->net.tensors[from].count * (size_t)n_samples * sizeof(float);
+    int passing[ESPER_MAX_REGIONS], n = esper_net_list_passing(&self->program->net, passing);
     results to = results_at(evaluator, self->results, run->n_unread);
 
     assert(self->program->cut == self->cut && (network->kept >> self->cut & 1u) != 0);
-    ESPER_TRY(esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
-                                 esper_plan_data(self->program->plan, 0, self->program->net.input),
-                                 esper_plan_data(network->plan, 0, from), bytes));
-    return run_program(evaluator, self->program, &self->splice, n_samples, &to);
+    ESPER_TRY(hand_over(evaluator, network, network->before[self->cut], self->program, self->program->net.input));
+    for (int i = 0; i < n; i++) /* up to the cut both programs are the same, and so are the numbers of their tensors */
+        ESPER_TRY(hand_over(evaluator, network, passing[i], self->program, passing[i]));
+    return run_program(evaluator, self->program, &self->splice, network->pass.n_samples, &to);
 }
 
 /* Adds the results of the batch just run, in the order of its samples. */

@@ -54,7 +54,8 @@ static esper_status open_slab(esper_network *network)
     esper_status status;
 
     if (engine->use == ESPER_USE_GROW || engine->config.plant[0] != '\0')
-        ESPER_TRY(esper_splice_reserve(&network->slots, engine->host.topology, UINT32_MAX, limited ? room : -1, &desc));
+        ESPER_TRY(esper_splice_reserve(&network->slots, &engine->plain, engine->host.topology, UINT32_MAX,
+                                       limited ? room : -1, &desc));
     status = esper_slab_init(&network->slab, engine->backend, &engine->plain, &desc);
     if (status == ESPER_E_NOMEM)
         return ESPER_FAIL(ESPER_E_NOMEM,
@@ -465,10 +466,11 @@ static esper_status plant_one(esper_network *network, const char *word)
         return ESPER_FAIL(ESPER_E_CONFIG, "plant: '%s' is no birth: there are own, zero, small, copy and first", born);
     if (esper_blueprint_check_birth(blueprint, birth) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "plant: slot %s: ", id);
-    ESPER_TRY(
-        esper_slot_plant(&network->slots.slot[k], blueprint, how, birth,
-                         esper_splice_count_params(blueprint, network->slots.slot[k].channels),
-                         esper_splice_count_gate(network->engine->host.topology, network->slots.slot[k].channels)));
+    if (blueprint->index == ESPER_BLUEPRINT_WIDE && strcmp(how, "gate") == 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "plant: slot %s: new channels are added, and have no gate", id);
+    ESPER_TRY(esper_slot_plant(
+        &network->slots.slot[k], blueprint, how, birth, esper_splice_count_seed(blueprint, &network->engine->plain, id),
+        esper_splice_count_gate(network->engine->host.topology, network->slots.slot[k].channels)));
     return esper_network_bear(network, k);
 }
 

@@ -23,9 +23,15 @@ static bool is_wanted(const esper_network *network, int k)
            network->slots.slot[k].stage == ESPER_STAGE_TRAINING;
 }
 
+/* Where the side program of a seed begins. */
+static int cut_of(const esper_network *network, int k)
+{
+    return esper_splice_cut_slot(&network->slots, &network->engine->plain, k);
+}
+
 static int stream_at(const esper_network *network, const esper_net *net, int k)
 {
-    const esper_boundary *boundary = esper_net_find_boundary(net, network->slots.slot[k].id);
+    const esper_boundary *boundary = esper_net_find_boundary(net, network->slots.slot[cut_of(network, k)].id);
 
     return boundary != NULL ? boundary->tensor : ESPER_NO_TENSOR;
 }
@@ -34,7 +40,7 @@ void esper_side_keep(esper_network *network)
 {
     for (int k = 0; k < network->slots.n; k++)
         if (is_wanted(network, k))
-            network->net.tensors[stream_at(network, &network->net, k)].keep = true;
+            esper_splice_keep_at(&network->splice, &network->net, cut_of(network, k));
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -135,9 +141,14 @@ esper_status esper_side_take_targets(esper_network *network)
     return ESPER_OK;
 }
 
+/* Up to the slot both programs are the same, and so are the numbers of their tensors. */
 static esper_status run_side(esper_network *network, esper_side *side)
 {
+    int passing[ESPER_MAX_REGIONS], n = esper_net_list_passing(&side->net, passing);
+
     ESPER_TRY(hand_over(network, side->source, side, side->net.input)); /* the stream as the network made it */
+    for (int i = 0; i < n; i++)
+        ESPER_TRY(hand_over(network, passing[i], side, passing[i]));
     ESPER_TRY(esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, network->stream,
                                        network->pass.n_samples));
     return esper_plan_gradients_one(side->plan, network->stream, 0);

@@ -22,14 +22,17 @@ static esper_status count_blueprints(esper_growth *growth)
     bool known = true;
 
     for (int k = 0; k < network->slots.n; k++) {
-        int channels = network->slots.slot[k].channels;
+        const esper_slot *slot = &network->slots.slot[k];
+        bool is_wide = esper_net_find_boundary(&network->engine->plain, slot->id)->wide.channels > 0;
 
         for (int i = 0; list[i] != NULL; i++) {
-            growth->deciding.blueprint_params[k][list[i]->index] = esper_splice_count_params(list[i], channels);
+            growth->deciding.blueprint_params[k][list[i]->index] =
+                esper_splice_count_seed(list[i], &network->engine->plain, slot->id);
             known = known && growth->deciding.blueprint_params[k][list[i]->index] != -1;
         }
-        growth->deciding.gate_params[k] = esper_splice_count_gate(network->engine->host.topology, channels);
-        known = known && growth->deciding.gate_params[k] >= 0;
+        growth->deciding.gate_params[k] =
+            is_wide ? ESPER_SPLICE_UNFIT : esper_splice_count_gate(network->engine->host.topology, slot->channels);
+        known = known && growth->deciding.gate_params[k] != -1;
     }
     return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
 }
@@ -119,7 +122,7 @@ static uint32_t kinds_tried(const esper_config *config, esper_topology topology,
 {
     bool usual = config->blueprints[0] == '\0' && strcmp(config->policy, esper_policy_trials.name) == 0;
     bool usual_texts;
-    uint32_t kinds = usual ? esper_trial_usual(topology) : 0;
+    uint32_t kinds = usual ? esper_trial_usual(topology) | (config->widen ? 1u << ESPER_BLUEPRINT_WIDE : 0) : 0;
 
     usual_texts = usual && config->add_blueprints[0] != '\0';
     for (int i = 0; usual_texts && esper_blueprint_list(topology)[i] != NULL;

@@ -261,6 +261,7 @@ static esper_status plan_probe(esper_growth *growth)
 typedef struct probe_sums {
     float *sum;
     double squares;
+    bool   found; /* there is a probe */
 } probe_sums;
 
 static esper_status add_probes(const esper_growth *growth, probe_sums *sums, float *grad)
@@ -277,6 +278,7 @@ static esper_status add_probes(const esper_growth *growth, probe_sums *sums, flo
         if (t == ESPER_NO_TENSOR)
             continue;
         tensor = &growth->measuring.probe_net.tensors[t];
+        sums[k].found = true;
         ESPER_TRY(esper_backend_copy_out(network->engine->backend, network->stream, grad,
                                          esper_slab_at(&network->slab, ESPER_FAMILY_GRAD, tensor),
                                          (size_t)tensor->count * sizeof(*grad)));
@@ -331,7 +333,7 @@ static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t
         const esper_slot *slot = &growth->network->slots.slot[k];
         int64_t n_weights = esper_splice_count_probe(growth->network->engine->host.topology, slot->channels);
 
-        if (!esper_slot_is_empty(slot) || !esper_slots_is_open(&growth->network->slots, k))
+        if (!esper_slot_is_empty(slot) || !sums[k].found)
             continue;
         if (n_batches > 1)
             growth->measuring.probed[k] = expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches,

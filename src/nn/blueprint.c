@@ -123,6 +123,29 @@ static int build_conv_heavy(esper_net *net, int x, esper_blueprint_how how)
     return add_scaled(net, x, conv_block(net, "enhance.1.", conv_block(net, "enhance.0.", x, 3), 3), how.birth);
 }
 
+/* Half as many new channels as the layer has: x, which the next layer has added up, and what it adds up of these. The last weights are
+ * born as zeros. The norm is one of each channel, so these are the channels that a wider layer would have had; seeds behind the layer
+ * do not see them. */
+static int build_wide(esper_net *net, int x, esper_blueprint_how how)
+{
+    int channels, z;
+    float shrink = scale_of(how.birth, 0.0f);
+
+    channels = at_least(1, how.wide->channels / 2);
+    z = esper_layer_conv(net, "conv", how.wide->source,
+                         (esper_conv){width_of(net, how.wide->source), channels, how.wide->kernel, 1});
+    z = esper_net_relu(net, esper_layer_batch_norm(net, "bn", z, 1.0f));
+    for (int i = 0; i < how.wide->halvings; i++)
+        z = esper_net_max_pool(net, z);
+    if (how.wide->next > 0)
+        z = esper_layer_conv_born(net, "out", z, (esper_conv){channels, width_of(net, x), how.wide->next, 1}, shrink);
+    else
+        z = esper_layer_linear(
+            net, "out", esper_net_global_mean(net, z),
+            (esper_linear){.in = channels, .out = width_of(net, x), .zero = shrink == 0.0f, .shrink = shrink});
+    return esper_net_add(net, x, z);
+}
+
 /* ------------------------------------------------------------------------------------------------ transformer */
 
 /* x + a linear layer of y, born as zeros unless it is to be small. */
@@ -214,7 +237,7 @@ enum {
 
 /* Of a list: what is compiled in, what esper_blueprint_append puts behind it, and the end. */
 enum { MOST_BLUEPRINTS = ESPER_BLUEPRINT_NUMBERS + 1 };
-_Static_assert(ESPER_BLUEPRINT_FIRST_TEXT + ESPER_BLUEPRINT_TEXTS <= ESPER_BLUEPRINT_NUMBERS, "all have a number");
+_Static_assert(ESPER_BLUEPRINT_FIRST_TEXT + ESPER_BLUEPRINT_TEXTS <= ESPER_BLUEPRINT_WIDE, "all have a number");
 
 static const esper_blueprint *cnn_blueprints[MOST_BLUEPRINTS] = {
     BLUEPRINT(CNN, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
@@ -320,6 +343,22 @@ void esper_blueprint_init_text(esper_blueprint *blueprint, esper_topology topolo
                                    .build = build_text};
 }
 
+void esper_blueprint_add_wide(void)
+{
+    static const esper_blueprint wide = {.name = "wide",
+                                         .topology = ESPER_TOPOLOGY_CNN,
+                                         .index = ESPER_BLUEPRINT_WIDE,
+                                         .estimate = 37000,
+                                         .build = build_wide,
+                                         .births = SCALED,
+                                         .about = "half as many new channels for a layer"};
+
+    for (int i = 0; cnn_blueprints[i] != NULL; i++)
+        if (cnn_blueprints[i] == &wide)
+            return;
+    esper_blueprint_append(&wide);
+}
+
 void esper_blueprint_append(const esper_blueprint *blueprint)
 {
     const esper_blueprint **list = lists[blueprint->topology];
@@ -357,6 +396,14 @@ int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int 
     assert(how.blend >= ESPER_BLEND_ADD && how.blend <= ESPER_BLEND_GATE);
     how.size = blueprint->size;
     how.text = blueprint->text;
+    if ((how.wide != NULL) != (blueprint->index == ESPER_BLUEPRINT_WIDE)) {
+        if (net->status == ESPER_OK)
+            net->status =
+                ESPER_FAIL(ESPER_E_ARG, "%s: %s", blueprint->name,
+                           how.wide != NULL ? "this slot takes new channels alone"
+                                            : "new channels are for a layer, and this slot stands behind one");
+        return ESPER_NO_TENSOR;
+    }
     return blueprint->build(net, x, how);
 }
 

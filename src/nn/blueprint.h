@@ -44,6 +44,7 @@ typedef struct esper_blueprint_how {
     float       dropout; /* the host's */
     int         size;    /* the blueprint's, as below, which esper_blueprint_build fills in */
     const char *text;    /* likewise */
+    const esper_wide *wide; /* of a slot that takes new channels, and no other seed; NULL = it is none */
 } esper_blueprint_how;
 
 typedef struct esper_blueprint {
@@ -63,6 +64,7 @@ typedef struct esper_blueprint {
 enum {
     ESPER_BLUEPRINT_FIRST_TEXT = 14,
     ESPER_BLUEPRINT_TEXTS = 16,
+    ESPER_BLUEPRINT_WIDE = 30, /* new channels for a layer */
     ESPER_BLUEPRINT_NUMBERS = 32,
     ESPER_BLUEPRINT_NAME_CHARS = 20
 };
@@ -84,6 +86,10 @@ const esper_blueprint *const *esper_blueprint_list(esper_topology topology);
 void esper_blueprint_init_text(esper_blueprint *blueprint, esper_topology topology, const char *name, const char *text,
                                int place);
 void esper_blueprint_append(const esper_blueprint *blueprint);
+
+/* Adds `wide` to the list of images, for as long as the program runs: before anything computes, where slots take new channels (`widen`
+ * of a host). It is in no other list, as it fits no other slot. */
+void esper_blueprint_add_wide(void);
 
 /* E_ARG with the names there are when there is none of that name. */
 esper_status esper_blueprint_find(esper_topology topology, const char *name, const esper_blueprint **blueprint_out);

@@ -49,6 +49,7 @@ typedef struct esper_host {
     char text[ESPER_HOST_CHARS];  /* as it was given; "" = made from the settings above */
     char slots[ESPER_HOST_CHARS]; /* names of those that may grow, separated by commas; "" = all */
     int  stack;     /* how often a slot opens again behind a seed that was kept: so many more slots at each place */
+    bool widen;     /* blocks of images that feed another layer have a slot that takes new channels (esper_wide) */
     bool with_loss; /* adds targets and the loss; without, the logits are the output whose gradient the caller gives */
 } esper_host;
 

@@ -21,7 +21,8 @@ typedef struct step {
 typedef struct slot {
     char name[ESPER_SLOT_CHARS];
     int  row, col;
-    int  step;
+    int  step;  /* it stands behind; -1: it takes new channels for `block` */
+    int  block;
     bool kept; /* the host's `slots` have it */
 } slot;
 
@@ -37,6 +38,8 @@ typedef struct builder {
     int               table;           /* embedding, or ESPER_NO_TENSOR */
     int               n_blocks, n_layers, n_norms, n_attentions, n_shortcuts; /* so far */
     int               layers_at_slot;  /* n_layers at the last slot */
+    const slot       *wide;            /* that takes new channels for the block before; NULL = none, or not yet */
+    esper_wide        new_channels;    /* their way so far */
     int               width;           /* of a blueprint's stream; 0 = a host's */
     const float      *shrink;          /* of the linear layer that is being added; NULL = born as usual */
 } builder;
@@ -115,6 +118,51 @@ static esper_status push_slot(builder *b, int at, int row, int col, const char *
     new->kept = is_kept(b->host->slots, new->name);
     b->steps[at].slot = (short)b->n_slots++;
     b->n_cols += row == 0;
+    return ESPER_OK;
+}
+
+/* Whether what a block makes is added up by one layer, through nothing but pools: a convolution, or the mean's linear layer. */
+static bool feeds_one_layer(const builder *b, int from)
+{
+    bool meant = false;
+
+    for (int s = from + 1; s < b->n_steps && b->steps[s].ends == 0; s++) {
+        const esper_host_stage *stage = &b->parsed.stages[b->steps[s].stage];
+
+        if (stage->kind == ESPER_HOST_STAGE_CONV)
+            return !meant;
+        if (stage->kind == ESPER_HOST_STAGE_LINEAR)
+            return meant && !stage->tied && stage->size == 0;
+        meant |= stage->kind == ESPER_HOST_STAGE_MEAN;
+        if (stage->kind != ESPER_HOST_STAGE_POOL && stage->kind != ESPER_HOST_STAGE_SLOT &&
+            stage->kind != ESPER_HOST_STAGE_MEAN)
+            return false;
+    }
+    return false;
+}
+
+/* wide0 for blocks.0 and so on, in row 2. A shortcut would have to be widened, too: not inside residual blocks. */
+static esper_status place_wide_slots(builder *b)
+{
+    int depth = 0, block = 0;
+
+    for (int s = 0; s < b->n_steps; s++) {
+        const esper_host_stage *stage = &b->parsed.stages[b->steps[s].stage];
+        bool is_conv = b->steps[s].ends == 0 && stage->kind == ESPER_HOST_STAGE_CONV;
+        slot new = {.row = 2, .col = block, .step = -1, .block = block};
+
+        depth += b->steps[s].ends;
+        block += is_conv || (b->steps[s].ends == 0 && stage->kind == ESPER_HOST_STAGE_LINEAR);
+        if (!is_conv || stage->bare || stage->dropout > 0.0f || depth > 0 || !feeds_one_layer(b, s))
+            continue;
+        if (b->n_slots == MOST_SLOTS)
+            return fail_at(b, stage, "the host has more slots than can be counted");
+        while (is_taken(b, new.row, new.col))
+            new.row++;
+        snprintf(new.name, sizeof(new.name), "wide%d", block - 1);
+        new.kept = is_kept(b->host->slots, new.name);
+        b->slots[b->n_slots++] = new;
+    }
     return ESPER_OK;
 }
 
@@ -246,7 +294,8 @@ static int offer_stack(builder *b, esper_boundary boundary, int x)
     return x;
 }
 
-static int offer_boundary(builder *b, const slot *at, int x)
+/* wide: what a slot of new channels is made by; NULL = the slot is none. */
+static int offer_boundary(builder *b, const slot *at, const esper_wide *wide, int x)
 {
     const esper_tensor *in = x != ESPER_NO_TENSOR ? &b->net->tensors[x] : NULL;
     bool images = b->host->topology == ESPER_TOPOLOGY_CNN, text = b->host->topology == ESPER_TOPOLOGY_TRANSFORMER;
@@ -265,6 +314,8 @@ static int offer_boundary(builder *b, const slot *at, int x)
                                   : ESPER_SURFACE_POST_POOL,
     };
 
+    if (wide != NULL)
+        boundary.wide = *wide;
     memcpy(boundary.slot, at->name, sizeof(boundary.slot));
     b->layers_at_slot = b->n_layers;
     return at->kept ? offer_stack(b, boundary, x) : x;
@@ -319,16 +370,38 @@ static int size_of(const builder *b, const esper_host_stage *stage)
     return stage->size > 0 ? stage->size : stage->times > 0 ? stage->times * b->width : part > 0 ? part : 1;
 }
 
+/* New channels set out from what goes into their layer ... */
+static void send_new_channels(builder *b, const esper_host_stage *stage, int block, int source)
+{
+    b->wide = NULL;
+    for (int k = 0; k < b->n_slots; k++)
+        if (b->slots[k].step < 0 && b->slots[k].block == block && b->slots[k].kept)
+            b->wide = &b->slots[k];
+    b->new_channels = (esper_wide){.channels = size_of(b, stage), .source = source, .kernel = stage->kernel};
+}
+
+/* ... and arrive where the next one has added up its own, x. */
+static int take_new_channels(builder *b, int kernel, int x)
+{
+    const slot *at = b->wide;
+
+    b->wide = NULL;
+    b->new_channels.next = kernel;
+    return at != NULL ? offer_boundary(b, at, &b->new_channels, x) : x;
+}
+
 static esper_status add_conv(builder *b, const esper_host_stage *stage, int *x)
 {
     char name[ESPER_NAME_CHARS];
-    int block = b->n_blocks++;
+    int block = b->n_blocks++, source = *x;
 
     if (rank_of(b, *x) != 3)
         return b->host->topology == ESPER_TOPOLOGY_CNN ? fail_at(b, stage, "behind mean there are no images any more")
                                                        : fail_data(b, stage, "images");
     *x = esper_layer_conv(b->net, number_name("blocks", block, "conv", name), *x,
                           (esper_conv){dim_of(b, *x, 0), size_of(b, stage), stage->kernel, 1});
+    *x = take_new_channels(b, stage->kernel, *x);
+    send_new_channels(b, stage, block, source);
     if (!stage->bare) {
         *x = esper_layer_batch_norm(b->net, number_name("blocks", block, "bn", name), *x, 1.0f);
         *x = esper_net_relu(b->net, *x);
@@ -369,6 +442,7 @@ static esper_status add_head(builder *b, const esper_host_stage *stage, int *x)
     if (!stage->tied) {
         *x = esper_layer_linear(b->net, "classifier", *x,
                                 (esper_linear){.in = width_of(b, *x), .out = out, .bias = true});
+        *x = take_new_channels(b, 0, *x);
         return ESPER_OK;
     }
     if (b->table == ESPER_NO_TENSOR)
@@ -392,6 +466,7 @@ static esper_status add_pool(builder *b, const esper_host_stage *stage, int *x)
                                     "the image is %dx%d here and cannot be halved: leave out this pool",
                                     dim_of(b, *x, 1), dim_of(b, *x, 2));
     *x = esper_net_max_pool(b->net, *x);
+    b->new_channels.halvings++;
     return ESPER_OK;
 }
 
@@ -559,7 +634,7 @@ static esper_status add_all(builder *b, int *logits_out)
         else
             ESPER_TRY(add_stage(b, stage, s == b->n_steps - 2, &x));
         if (at->slot != NO_SLOT)
-            x = offer_boundary(b, &b->slots[at->slot], x);
+            x = offer_boundary(b, &b->slots[at->slot], NULL, x);
     }
     *logits_out = x;
     return esper_net_status(b->net);
@@ -570,6 +645,8 @@ static esper_status build(builder *b, int *logits_out)
     ESPER_TRY(esper_host_text_parse(b->text, "host", ESPER_TEXT_HOST, &b->parsed));
     ESPER_TRY(write_out(b, 0, b->parsed.n));
     ESPER_TRY(place_slots(b));
+    if (b->host->widen && b->host->topology == ESPER_TOPOLOGY_CNN)
+        ESPER_TRY(place_wide_slots(b));
     ESPER_TRY(check_slots(b));
     return add_all(b, logits_out);
 }

@@ -24,12 +24,19 @@ static esper_init constant(float value)
 
 int esper_layer_conv(esper_net *net, const char *name, int x, esper_conv conv)
 {
+    return esper_layer_conv_born(net, name, x, conv, 1.0f);
+}
+
+int esper_layer_conv_born(esper_net *net, const char *name, int x, esper_conv conv, float times)
+{
     char full[ESPER_NAME_CHARS];
     int per_group = conv.in / conv.groups;
     int dim[4] = {conv.out, per_group, conv.kernel, conv.kernel};
-    int weight =
-        esper_net_param(net, join(full, name, "weight"), 4, dim, uniform_for(per_group * conv.kernel * conv.kernel));
+    esper_init init = uniform_for(per_group * conv.kernel * conv.kernel);
+    int weight;
 
+    init.value *= times;
+    weight = esper_net_param(net, join(full, name, "weight"), 4, dim, times == 0.0f ? constant(0.0f) : init);
     assert(conv.groups > 0 && conv.in % conv.groups == 0 && conv.out % conv.groups == 0 && conv.kernel % 2 == 1);
     return esper_net_conv2d(net, x, weight, conv.kernel / 2, conv.groups);
 }

@@ -13,6 +13,8 @@ typedef struct esper_conv {
 } esper_conv;
 
 int esper_layer_conv(esper_net *net, const char *name, int x, esper_conv conv); /* padding kernel/2, no bias */
+int esper_layer_conv_born(esper_net *net, const char *name, int x, esper_conv conv,
+                          float times);                                           /* weights `times` the usual */
 int esper_layer_batch_norm(esper_net *net, const char *name, int x, float scale); /* born so; 1 is usual */
 int esper_layer_group_norm(esper_net *net, const char *name, int x);
 int esper_layer_layer_norm(esper_net *net, const char *name, int x);

@@ -103,7 +103,8 @@ static void take_slots(listing *list, int tensor)
         set_shape(part, &list->net->tensors[tensor]);
         part->channels = boundary->channels;
         list->n++;
-        list->open = -1;
+        if (boundary->wide.channels == 0) /* which stands inside a block */
+            list->open = -1;
     }
 }
 

@@ -72,6 +72,8 @@ static esper_status check_germination(const esper_policy_view *view, const esper
     int64_t params = slot->blueprint_params[decision->blueprint] + (gated ? slot->gate_params : 0);
     double flops = slot->blueprint_flops[decision->blueprint] + (gated ? slot->gate_flops : 0.0);
 
+    if (gated && slot->gate_params < 0)
+        return ESPER_FAIL(ESPER_E_STATE, "%s takes no gate network: choose another style", slot->id);
     if ((slot->blueprints & 1u << decision->blueprint) == 0)
         return ESPER_FAIL(ESPER_E_STATE,
                           "blueprint %s does not fit %s, the setting birth or what is left of the budget", blueprint,

@@ -40,7 +40,7 @@ typedef struct esper_policy_slot {
     double  evidence;                      /* how much a seed here promises; comparable between slots, more is better */
     uint32_t blueprints;                   /* bits 1 << index: those that may germinate here, the budget included */
     int64_t blueprint_params[ESPER_POLICY_BLUEPRINTS]; /* parameters each of them would add */
-    int64_t gate_params;                   /* what a gate network beside it would add */
+    int64_t gate_params;                   /* what a gate network beside it would add; below 0: it cannot have one */
     double  blueprint_flops[ESPER_POLICY_BLUEPRINTS]; /* FLOPs of a sample likewise; 0 where there is no limit to them */
     double  gate_flops;
 

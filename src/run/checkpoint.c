@@ -387,6 +387,8 @@ static esper_status read_identity(esper_checkpoint *checkpoint, const char *path
         return esper_fail_within(ESPER_E_FORMAT, "%s: ", path);
     esper_config_init(&checkpoint->config);
     status = esper_config_load_text(&checkpoint->config, config, strlen(config), path);
+    if (status == ESPER_OK && checkpoint->config.widen)
+        esper_blueprint_add_wide();
     if (status == ESPER_OK && esper_blueprint_texts_add(checkpoint->config.add_blueprints) != ESPER_OK)
         status = esper_fail_within(ESPER_E_CONFIG, "%s: ", path);
     esper_config_withdraw(&checkpoint->config,

@@ -34,15 +34,21 @@ esper_status esper_halving_draw(const esper_slots *slots, const esper_host *host
     int8_t fit[ESPER_MAX_SLOTS][MOST_BLUEPRINTS];
     int n_fit[ESPER_MAX_SLOTS] = {0}, n = 0;
     char text[ESPER_CONFIG_TEXT_CHARS];
+    esper_status status;
+    esper_net plain;
     esper_rng rng;
 
-    for (int k = 0; k < slots->n; k++)
+    esper_net_init(&plain);
+    status = esper_host_build(host, &plain);
+    for (int k = 0; status == ESPER_OK && k < slots->n; k++)
         for (int b = 0; list[b] != NULL; b++) {
             assert(b < MOST_BLUEPRINTS);
-            params[k][b] = esper_splice_count_params(list[b], slots->slot[k].channels);
+            params[k][b] = esper_splice_count_seed(list[b], &plain, slots->slot[k].id);
             if (params[k][b] >= 0 && strcmp(list[b]->name, "noop") != 0)
                 fit[k][n_fit[k]++] = (int8_t)b;
         }
+    esper_net_fini(&plain);
+    ESPER_TRY(status);
     for (int b = 0; room->flops >= 0.0 && list[b] != NULL; b++)
         ESPER_TRY(esper_splice_count_flops(host, slots, list[b], flops[b]));
     esper_rng_init(&rng, &(esper_rng_key){.seed = seed, .purpose = ESPER_RNG_SEARCH});

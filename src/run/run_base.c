@@ -94,6 +94,8 @@ esper_status run_base_open_engine(run_base *self, const esper_config *config)
     esper_use use = self->job == ESPER_CONFIG_IN_TRAIN ? ESPER_USE_TRAIN : ESPER_USE_GROW;
 
     assert(self->data == NULL && self->engine == NULL);
+    if (config->widen)
+        esper_blueprint_add_wide();
     ESPER_TRY(esper_blueprint_texts_add(config->add_blueprints));
     ESPER_TRY(esper_dataset_open(&desc, &self->data));
     return esper_single_engine(self->task, config, use, self->data, self->asked.threads, &self->engine);

@@ -53,6 +53,8 @@ esper_status esper_settings_read_texts(esper_config *config)
         ESPER_TRY(esper_blueprint_texts_resolve(config->add_blueprints, text));
         memcpy(config->add_blueprints, text, sizeof(text));
     }
+    if (config->widen)
+        esper_blueprint_add_wide();
     return esper_blueprint_texts_add(config->add_blueprints);
 }
 

@@ -195,7 +195,8 @@ esper_topology esper_task_topology(const esper_task *task)
 
 esper_host esper_task_host(const esper_task *task, const esper_config *config, const esper_dataset_info *data)
 {
-    esper_host host = {.with_loss = true, .topology = esper_task_topology(task), .stack = config->stack};
+    esper_host host = {
+        .with_loss = true, .topology = esper_task_topology(task), .stack = config->stack, .widen = config->widen};
 
     _Static_assert(sizeof(host.text) == sizeof(config->host) && sizeof(host.slots) == sizeof(config->slots),
                    "a setting fits its place");
@@ -275,7 +276,7 @@ esper_status esper_task_measure_host(const esper_task *task, const esper_config 
     for (int i = 0; status == ESPER_OK && list[i] != NULL; i++) {
         status = esper_splice_count_flops(&host, &slots, list[i], flops);
         for (int k = 0; status == ESPER_OK && k < slots.n; k++) {
-            int64_t n = esper_splice_count_params(list[i], slots.slot[k].channels);
+            int64_t n = esper_splice_count_seed(list[i], &net, slots.slot[k].id);
 
             if (n <= 0)
                 continue;

@@ -90,11 +90,13 @@ static bool is_alone(const esper_splice *splice, const esper_slot *slot, seed_pa
     return part == PART_INCUBATED || (slot->isolate_blending && splice->training);
 }
 
-static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part part, int h)
+static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part part, const esper_boundary *boundary,
+                    int h)
 {
     const esper_slot *slot = &splice->slots->slot[k];
     const esper_blueprint *blueprint;
     esper_blueprint_how how;
+    esper_wide wide = boundary->wide;
     int u = is_alone(splice, slot, part) ? esper_net_isolate(net, h) : h, s, gate = ESPER_NO_TENSOR;
 
     assert(k >= 0 && k < splice->slots->n);
@@ -106,6 +108,10 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
     if (splice->host != NULL && splice->topology == ESPER_TOPOLOGY_TRANSFORMER) {
         how.heads = splice->host->transformer.heads;
         how.dropout = splice->host->transformer.dropout;
+    }
+    if (wide.channels > 0) {
+        how.wide = &wide;
+        wide.source = u != h ? esper_net_isolate(net, wide.source) : wide.source;
     }
     s = esper_blueprint_build(blueprint, net, u, how);
     if (slot->blend == ESPER_BLEND_GATE)
@@ -129,7 +135,9 @@ int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void
     snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
     esper_net_enter(net, prefix, k + 1);
     if (part != PART_PROBE)
-        return add_seed(net, splice, k, part, x);
+        return add_seed(net, splice, k, part, boundary, x);
+    if (boundary->wide.channels > 0)
+        return x;
     image = net->tensors[x].rank == 3; /* a silent linear map beside the stream */
     weight = esper_net_param(net, "probe.weight", image ? 4 : 2, (int[]){width, width, 3, 3},
                              (esper_init){ESPER_INIT_CONSTANT, 0.0f});
@@ -156,6 +164,36 @@ esper_status esper_splice_build(const esper_splice *splice, const esper_host *ho
 typedef struct slot_facts {
     int32_t part, blend, isolated, incubation;
 } slot_facts;
+
+int esper_splice_cut_slot(const esper_slots *slots, const esper_net *plain, int slot)
+{
+    int found = slot;
+
+    if (esper_net_find_boundary(plain, slots->slot[slot].id)->wide.channels == 0)
+        return slot;
+    for (int k = 0; k < slots->n; k++)
+        if (slots->slot[k].depth < slots->slot[slot].depth &&
+            (found == slot || slots->slot[k].depth > slots->slot[found].depth) &&
+            esper_net_find_boundary(plain, slots->slot[k].id)->wide.channels == 0)
+            found = k;
+    return found;
+}
+
+void esper_splice_keep_at(const esper_splice *splice, esper_net *net, int slot)
+{
+    const esper_boundary *at = esper_net_find_boundary(net, splice->slots->slot[slot].id), *last;
+
+    assert(at != NULL);
+    last = net->boundaries + net->n_boundaries - 1;
+    net->tensors[at->tensor].keep = true;
+    for (const esper_boundary *b = at; b <= last; b++) {
+        int k = esper_slots_find(splice->slots, b->slot);
+
+        if (b->wide.channels > 0 && b->wide.source < at->tensor && k >= 0 &&
+            esper_stage_has_seed(splice->slots->slot[k].stage))
+            net->tensors[b->wide.source].keep = true;
+    }
+}
 
 uint64_t esper_splice_key(const esper_splice *splice)
 {
@@ -213,6 +251,37 @@ int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels
     return n;
 }
 
+/* A stream as it is in front of a slot of new channels, of any number of samples. */
+static int open_wide(esper_net *net, const esper_net *plain, const esper_boundary *boundary, esper_wide *wide_out)
+{
+    const esper_tensor *x = &plain->tensors[boundary->tensor], *source = &plain->tensors[boundary->wide.source];
+
+    esper_net_init(net);
+    *wide_out = boundary->wide;
+    wide_out->source = esper_net_input(net, "source", ESPER_F32, source->rank, source->dim);
+    return esper_net_input(net, "x", ESPER_F32, x->rank, x->dim);
+}
+
+int64_t esper_splice_count_seed(const esper_blueprint *blueprint, const esper_net *plain, const char *slot)
+{
+    const esper_boundary *boundary = esper_net_find_boundary(plain, slot);
+    esper_blueprint_how how = {.blend = ESPER_BLEND_ADD};
+    esper_wide wide;
+    esper_net net;
+    esper_status status;
+    int64_t n;
+
+    assert(boundary != NULL);
+    if (boundary->wide.channels == 0)
+        return esper_splice_count_params(blueprint, boundary->channels);
+    how.wide = &wide;
+    esper_blueprint_build(blueprint, &net, open_wide(&net, plain, boundary, &wide), how);
+    status = esper_net_status(&net);
+    n = status == ESPER_OK ? esper_net_count_params(&net, -1) : status == ESPER_E_NOMEM ? -1 : ESPER_SPLICE_UNFIT;
+    esper_net_fini(&net);
+    return n;
+}
+
 int64_t esper_splice_count_gate(esper_topology topology, int channels)
 {
     esper_net net;
@@ -237,12 +306,15 @@ static int count_beside(esper_net *net, const esper_boundary *boundary, int x, v
 {
     const flops_count *count = context;
     int k = esper_slots_find(count->slots, boundary->slot);
-    esper_blueprint_how how = {.blend = ESPER_BLEND_ADD};
+    bool is_wide = boundary->wide.channels > 0;
+    esper_blueprint_how how = {.blend = ESPER_BLEND_ADD, .wide = is_wide ? &boundary->wide : NULL};
     char prefix[ESPER_SLOT_CHARS + 2];
     double before;
 
-    if (k < 0 || x == ESPER_NO_TENSOR ||
-        (count->blueprint != NULL && esper_splice_count_params(count->blueprint, boundary->channels) < 0))
+    if (k < 0 || x == ESPER_NO_TENSOR)
+        return x;
+    if (is_wide ? count->blueprint == NULL || count->blueprint->index != ESPER_BLUEPRINT_WIDE
+                : count->blueprint != NULL && esper_splice_count_params(count->blueprint, boundary->channels) < 0)
         return x;
     snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
     before = esper_net_flops(net);
@@ -304,8 +376,27 @@ static esper_status reserve_one(const esper_blueprint *blueprint, int channels, 
     return status == ESPER_E_NOMEM ? status : ESPER_OK;
 }
 
-esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints, int64_t room,
-                                  esper_slab_desc *desc)
+/* The same of new channels. */
+static esper_status reserve_wide(const esper_blueprint *blueprint, const esper_net *plain,
+                                 const esper_boundary *boundary, int64_t *params, int64_t *buffers)
+{
+    esper_wide wide;
+    esper_blueprint_how how = {.blend = ESPER_BLEND_ADD, .wide = &wide};
+    esper_net net;
+    esper_status status;
+
+    esper_blueprint_build(blueprint, &net, open_wide(&net, plain, boundary, &wide), how);
+    status = esper_net_status(&net);
+    if (status == ESPER_OK) {
+        raise_to(params, net.region_params[0]);
+        raise_to(buffers, net.region_buffers[0]);
+    }
+    esper_net_fini(&net);
+    return status;
+}
+
+esper_status esper_splice_reserve(const esper_slots *slots, const esper_net *plain, esper_topology topology,
+                                  uint32_t blueprints, int64_t room, esper_slab_desc *desc)
 {
     const esper_blueprint *const *list = esper_blueprint_list(topology);
 
@@ -315,7 +406,15 @@ esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topol
     for (int k = 0; k < slots->n; k++) {
         int channels = slots->slot[k].channels;
         bool limited = room >= 0 && esper_slots_behind(slots, k) >= 0;
+        const esper_boundary *boundary = plain != NULL ? esper_net_find_boundary(plain, slots->slot[k].id) : NULL;
 
+        if (boundary != NULL && boundary->wide.channels > 0) {
+            const esper_blueprint *wide;
+
+            ESPER_TRY(esper_blueprint_find(topology, "wide", &wide));
+            ESPER_TRY(reserve_wide(wide, plain, boundary, &desc->region_params[k + 1], &desc->region_buffers[k + 1]));
+            continue;
+        }
         raise_to(&desc->region_params[k + 1], esper_splice_count_probe(topology, channels) + ESPER_SLAB_ALIGN);
         for (int i = 0; list[i] != NULL; i++)
             if ((blueprints >> list[i]->index & 1u) != 0 &&

@@ -70,6 +70,14 @@ void esper_splice_find_alphas(const esper_splice *splice, const esper_net *net, 
 esper_status esper_splice_fill_alphas(const esper_splice *splice, const int inputs[ESPER_MAX_SLOTS],
                                       const esper_plan *plan, esper_backend_stream *stream, int n_samples);
 
+/* The slot at which a program is to be cut that differs from the whole one from `slot` on. New channels arrive between a layer and its
+ * norm, which are one operation on some backends where nothing stands between: to have the bits of the whole program, it is cut at
+ * the slot before. (Where there is none, at this one.) */
+int esper_splice_cut_slot(const esper_slots *slots, const esper_net *plain, int slot);
+
+/* Keeps readable what a program that is cut at the slot begins with: the stream there, and what passes it (esper_net_cut). */
+void esper_splice_keep_at(const esper_splice *splice, esper_net *net, int slot);
+
 /* Elements of a probe's weight. */
 int64_t esper_splice_count_probe(esper_topology topology, int channels);
 
@@ -80,14 +88,17 @@ enum { ESPER_SPLICE_UNFIT = -2 };
 int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels);
 int64_t esper_splice_count_gate(esper_topology topology, int channels);
 
+/* Of a blueprint in a slot of the host `plain`, whatever slot it is. */
+int64_t esper_splice_count_seed(const esper_blueprint *blueprint, const esper_net *plain, const char *slot);
+
 /* FLOPs that a seed of the blueprint, or with NULL a gate network, would add to a sample's in each slot; 0 where it is unfit. */
 esper_status esper_splice_count_flops(const esper_host *host, const esper_slots *slots,
                                       const esper_blueprint *blueprint, double flops_out[ESPER_MAX_SLOTS]);
 
 /* Raises the regions of a slab's description to what every blueprint (bits 1u << index) needs in each slot, its gate network
- * and a probe included. Blueprints that are unfit for a slot are passed over there, and so are, in slots that open again, those of
+ * and a probe included. `plain` is the host, NULL where none of its slots takes new channels. Blueprints that are unfit for a slot are passed over there, and so are, in slots that open again, those of
  * more parameters than `room`; -1: there is no limit. */
-esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints, int64_t room,
-                                  esper_slab_desc *desc);
+esper_status esper_splice_reserve(const esper_slots *slots, const esper_net *plain, esper_topology topology,
+                                  uint32_t blueprints, int64_t room, esper_slab_desc *desc);
 
 #endif

@@ -40,8 +40,11 @@ static bool fits_blocks(const esper_net *net, const esper_op *op, int largest_ke
 
 bool esper_lower_applies(const esper_net *net, const esper_lower_rules *rules)
 {
-    bool is_image = net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
+    bool is_image =
+        false; /* an input is: a program that was cut may begin with the logits, and new channels on their way */
 
+    for (int t = 0; t < net->n_tensors; t++)
+        is_image = is_image || (net->tensors[t].role == ESPER_ROLE_INPUT && net->tensors[t].rank == 3);
     for (int t = 0; t < net->n_tensors; t++)
         if (net->tensors[t].take_grad) /* a blocked twin would have to take it */
             return false;

@@ -76,6 +76,16 @@ typedef enum esper_surface {
     ESPER_SURFACE_POST_MLP,
 } esper_surface;
 
+/* Of a slot whose seeds give a layer new channels: they come from what goes into the layer, take the way that its own channels take
+ * (norm, ReLU, pools), and are added where the next layer adds these up. */
+typedef struct esper_wide {
+    int channels; /* of the layer; 0 = a slot like others */
+    int source;   /* tensor that goes into the layer */
+    int kernel;   /* of the layer */
+    int halvings; /* pools behind it */
+    int next;     /* kernel of the next layer; 0 = linear, behind a mean */
+} esper_wide;
+
 /* A place where a seed can be put: the injection spec of a slot. */
 typedef struct esper_boundary {
     char          slot[ESPER_SLOT_CHARS]; /* r<row>c<col>, or a word that is nothing like it */
@@ -85,6 +95,7 @@ typedef struct esper_boundary {
     float         position; /* 0..1 along the host, for display */
     int           layer_begin, layer_end;
     esper_surface surface;
+    esper_wide    wide;
     int           tensor; /* features before the slot */
 } esper_boundary;
 
@@ -172,9 +183,13 @@ int esper_net_boundary(esper_net *net, esper_boundary boundary, int x);
 
 /* Makes an activation the net's input and removes every operation up to the one that made it: what is left computes the
  * same from there. Tensors keep their numbers; inputs that nobody reads any more are inputs no longer, and boundaries
- * before the cut are gone. For finished programs. E_ARG, and nothing is changed: no operation makes it, or what stands
- * behind it needs more of what would be removed than parameters, buffers and inputs. */
+ * before the cut are gone. What passes the cut on its way to a slot of new channels (esper_wide) becomes an input, too. For finished
+ * programs. E_ARG, and nothing is changed: no operation makes it, or what stands behind it needs more of what would be removed
+ * than that, parameters, buffers and inputs. */
 esper_status esper_net_cut(esper_net *net, int tensor);
+
+/* The inputs of a program that was cut that passed the cut; how many there are. */
+int esper_net_list_passing(const esper_net *net, int tensors_out[ESPER_MAX_REGIONS]);
 
 /* Removes the operations whose results nobody asks for: neither the loss, nor the output, nor a tensor that is kept depends
  * on them. Tensors stay, parameters of removed operations too: they have a place, but no part in the program. */

@@ -15,6 +15,15 @@ static bool is_made_by(const esper_net *net, int n_ops, int tensor)
     return false;
 }
 
+/* Whether a slot of new channels begins with it. */
+static bool is_source(const esper_net *net, int tensor)
+{
+    for (int i = 0; i < net->n_boundaries; i++)
+        if (net->boundaries[i].wide.channels > 0 && net->boundaries[i].wide.source == tensor)
+            return true;
+    return false;
+}
+
 /* Whether all that remains can do without the first n_ops operations but for `tensor`. */
 static esper_status check_cut(const esper_net *net, int n_ops, int tensor)
 {
@@ -24,7 +33,7 @@ static esper_status check_cut(const esper_net *net, int n_ops, int tensor)
         for (int i = 0; i < esper_op_info_of(net->ops[o].kind)->n_in; i++) {
             int in = net->ops[o].in[i];
 
-            if (in != ESPER_NO_TENSOR && in != tensor && is_made_by(net, n_ops, in))
+            if (in != ESPER_NO_TENSOR && in != tensor && is_made_by(net, n_ops, in) && !is_source(net, in))
                 return ESPER_FAIL(ESPER_E_ARG, "cut at %s: %s behind it needs %s", net->tensors[tensor].name,
                                   net->tensors[net->ops[o].out[0]].name, net->tensors[in].name);
         }
@@ -65,6 +74,9 @@ esper_status esper_net_cut(esper_net *net, int tensor)
     if (!net->tensors[tensor].per_sample)
         return ESPER_FAIL(ESPER_E_ARG, "cut at %s: an input has a slice for each sample", net->tensors[tensor].name);
     ESPER_TRY(check_cut(net, n_ops, tensor));
+    for (int o = 0; o < n_ops; o++)
+        if (is_source(net, net->ops[o].out[0]))
+            net->tensors[net->ops[o].out[0]].role = ESPER_ROLE_INPUT; /* unless nobody reads it: drop_inputs */
     for (int i = 0; i < net->n_boundaries; i++) {
         int at = net->boundaries[i].tensor;
 
@@ -82,6 +94,23 @@ esper_status esper_net_cut(esper_net *net, int tensor)
     net->tensors[tensor].role = ESPER_ROLE_INPUT;
     net->input = tensor;
     return ESPER_OK;
+}
+
+int esper_net_list_passing(const esper_net *net, int tensors_out[ESPER_MAX_REGIONS])
+{
+    int n = 0;
+
+    for (int i = 0; i < net->n_boundaries; i++) {
+        int source = net->boundaries[i].wide.channels > 0 ? net->boundaries[i].wide.source : ESPER_NO_TENSOR;
+        bool is_new = source != ESPER_NO_TENSOR && source != net->input &&
+                      net->tensors[source].role == ESPER_ROLE_INPUT && n < ESPER_MAX_REGIONS;
+
+        for (int k = 0; k < n && is_new; k++)
+            is_new = tensors_out[k] != source;
+        if (is_new)
+            tensors_out[n++] = source;
+    }
+    return n;
 }
 
 /* Backwards over the list: an operation is used when something used needs one of its outputs. */

@@ -2,6 +2,7 @@
 #include "ui/drawing.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,14 +87,31 @@ void esper_drawing_of_host(const esper_net *plain, esper_drawing *drawing_out)
     measure(drawing_out);
 }
 
-/* Nothing stands between slots at the same place. */
+/* How much of a slot's name is that of the first one at its place: r0c1 of r0c1_2. */
+static size_t first_name(const char *name)
+{
+    size_t n = strlen(name), all = n;
+
+    while (n > 0 && isdigit((unsigned char)name[n - 1]))
+        n--;
+    return n > 1 && n < all && name[n - 1] == '_' && name[n] > (n + 1 < all ? '0' : '1') ? n - 1 : all;
+}
+
+/* Slots at one place stand beside each other, and the first of them has the name that the others begin with. */
+static bool opens_behind(const char *name, const char *before)
+{
+    size_t n = first_name(name);
+
+    return n < strlen(name) && strncmp(name, before, n) == 0 && (before[n] == '\0' || first_name(before) == n);
+}
+
 void esper_drawing_drop_closed(esper_drawing *drawing)
 {
     int n = 0;
 
     for (int i = 0; i < drawing->n; i++) {
         const esper_drawing_part *part = &drawing->part[i], *before = n > 0 ? &drawing->part[n - 1] : NULL;
-        bool behind = part->is_slot && before != NULL && before->is_slot;
+        bool behind = part->is_slot && before != NULL && before->is_slot && opens_behind(part->name, before->name);
 
         if (!behind || before->stage == ESPER_STAGE_FOSSILIZED || part->stage != ESPER_STAGE_DORMANT)
             drawing->part[n++] = *part;

@@ -129,6 +129,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_host] = {"conv 3 | pool | mean | linear", "", "embed 8 | [layer 2]x2 | linear", "linear 9 | linear"},
     [KEY_slots] = {"r0c0", "", "r0c1"},
     [KEY_stack] = {"1", "", .elsewhere = "grow/test_stack.c"},
+    [KEY_widen] = {"true", "", .elsewhere = "grow/test_widened.c"},
     [KEY_blocks] = {"3", ""},
     [KEY_channels] = {"3", ""},
     [KEY_kernel] = {"1", ""},

@@ -50,6 +50,7 @@ static int put_in_line(esper_net *net, const esper_boundary *boundary, int x, vo
             how.heads = built->host->transformer.heads;
             how.dropout = built->host->transformer.dropout;
         }
+        how.wide = boundary->wide.channels > 0 ? &boundary->wide : NULL;
         return esper_blueprint_build(blueprint, net, x, how);
     }
     return x;
@@ -233,6 +234,22 @@ static void test_fossils_are_folded(void **state)
     }
 }
 
+static void test_new_channels_are_folded(void **state)
+{
+    static const grown_seed seeds[] = {{"wide1", "wide", ESPER_STAGE_FOSSILIZED, 0, 0, false},
+                                       {"wide1_2", "wide", ESPER_STAGE_FOSSILIZED, 0, 0, false},
+                                       {"r0c0", "conv_light", ESPER_STAGE_FOSSILIZED, 0, 0, false},
+                                       {"wide0", "wide", ESPER_STAGE_FOSSILIZED, 0, 0, false},
+                                       {0}};
+    esper_host host = host_of(ESPER_TOPOLOGY_CNN);
+
+    (void)state;
+    host.stack = 1;
+    host.widen = true;
+    esper_blueprint_add_wide();
+    check_all_ways(&host, seeds, "new channels");
+}
+
 /* A seed that holds costs no more than a fossil; nor does one that blends and has arrived. */
 static void test_full_weight_is_folded(void **state)
 {
@@ -310,9 +327,8 @@ static void test_a_blend_is_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fossils_are_folded),
-        cmocka_unit_test(test_full_weight_is_folded),
-        cmocka_unit_test(test_empty_slots_cost_nothing),
+        cmocka_unit_test(test_fossils_are_folded),      cmocka_unit_test(test_full_weight_is_folded),
+        cmocka_unit_test(test_new_channels_are_folded), cmocka_unit_test(test_empty_slots_cost_nothing),
         cmocka_unit_test(test_a_blend_is_seen),
     };
 

@@ -559,8 +559,8 @@ static void check_reservations(esper_topology topology)
     garden g;
 
     open_garden(&g, topology);
-    check_good(esper_splice_reserve(&g.slots, topology, UINT32_MAX, -1, &desc));
-    check_good(esper_splice_reserve(&g.slots, topology, 0, -1, &probe_alone));
+    check_good(esper_splice_reserve(&g.slots, NULL, topology, UINT32_MAX, -1, &desc));
+    check_good(esper_splice_reserve(&g.slots, NULL, topology, 0, -1, &probe_alone));
     assert_int_equal(desc.n_regions, g.slots.n + 1);
     g.splice.probes = true;
     check_room(&g, &desc, "the probe");
@@ -573,7 +573,7 @@ static void check_reservations(esper_topology topology)
 
                 plant(&g, k, list[i]->name, blends[b], ESPER_STAGE_TRAINING);
                 check_room(&g, &desc, list[i]->name);
-                check_good(esper_splice_reserve(&g.slots, topology, ESPER_BIT(list[i]->index), -1, &single));
+                check_good(esper_splice_reserve(&g.slots, NULL, topology, ESPER_BIT(list[i]->index), -1, &single));
                 check_room(&g, &single, list[i]->name);
                 uproot(&g, k);
             }

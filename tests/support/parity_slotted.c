@@ -237,7 +237,7 @@ static esper_status take_slab(slotted *file, slotted_run *run)
     esper_slab_desc desc = {.n_moments = 1};
 
     ESPER_TRY(build(file, run, &file->slots, true));
-    ESPER_TRY(esper_splice_reserve(&file->slots, file->host.topology, UINT32_MAX, -1, &desc));
+    ESPER_TRY(esper_splice_reserve(&file->slots, NULL, file->host.topology, UINT32_MAX, -1, &desc));
     ESPER_TRY(esper_slab_init(&file->slab, file->backend, &run->net, &desc));
     esper_init_net(&run->net, &file->slab, 1, 0, -1);
     load_params(file, &run->net);

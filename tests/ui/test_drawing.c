@@ -81,6 +81,28 @@ static void closed_slots_are_left_out(void **state)
     }
 }
 
+/* A slot of new channels stands inside the block that takes them, which is drawn as one. */
+static void new_channels_have_a_place(void **state)
+{
+    static const char *const names[] = {"blocks.0", "r0c0", "blocks.1", "wide0", "r0c1", "classifier", "wide1"};
+    esper_host host = {.topology = ESPER_TOPOLOGY_CNN,
+                       .text = "conv 4 | conv 4 | mean | linear",
+                       .stack = 1,
+                       .widen = true,
+                       .cnn = {.in_channels = 1, .height = 8, .width = 8, .classes = 2}};
+
+    (void)state;
+    esper_net_init(&net);
+    check_good(esper_host_build(&host, &net));
+    esper_drawing_of_host(&net, &drawing);
+    esper_drawing_drop_closed(&drawing);
+    assert_int_equal(drawing.n, 7);
+    for (int i = 0; i < drawing.n; i++)
+        assert_string_equal(drawing.part[i].name, names[i]);
+    assert_int_equal(drawing.part[2].params, 4 * 4 * 9 + 2 * 4);
+    esper_net_fini(&net);
+}
+
 /* The head is the embedding: it is counted once. */
 static void a_host_of_text_has_its_parts(void **state)
 {
@@ -387,11 +409,17 @@ static void numbers_that_are_none_are_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_of_images_has_its_parts), cmocka_unit_test(closed_slots_are_left_out),
-        cmocka_unit_test(a_host_of_text_has_its_parts),   cmocka_unit_test(a_deep_host_is_drawn_from_slot_to_slot),
-        cmocka_unit_test(the_network_at_any_epoch),       cmocka_unit_test(an_old_store_has_a_drawing),
-        cmocka_unit_test(the_svg_has_every_part),         cmocka_unit_test(the_json_has_every_part),
-        cmocka_unit_test(lines_fit_every_terminal),       cmocka_unit_test(numbers_that_are_none_are_drawn),
+        cmocka_unit_test(a_host_of_images_has_its_parts),
+        cmocka_unit_test(closed_slots_are_left_out),
+        cmocka_unit_test(new_channels_have_a_place),
+        cmocka_unit_test(a_host_of_text_has_its_parts),
+        cmocka_unit_test(a_deep_host_is_drawn_from_slot_to_slot),
+        cmocka_unit_test(the_network_at_any_epoch),
+        cmocka_unit_test(an_old_store_has_a_drawing),
+        cmocka_unit_test(the_svg_has_every_part),
+        cmocka_unit_test(the_json_has_every_part),
+        cmocka_unit_test(lines_fit_every_terminal),
+        cmocka_unit_test(numbers_that_are_none_are_drawn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
