@@ -145,6 +145,8 @@ BLOCK_FUNCTION block_cut block_cut_of(const block_conv *v)
     cut.tiles = cut.tiles_x * block_divide(v->out_h, BLOCK_TILE);
     cut.shares = block_is_tensor(v) ? 2 * cut.tiles : cut.tiles;
     cut.turns = cut.tiles < 64 ? 1 : 2;
+    if (block_is_tensor(v)) /* what comes before and after takes longer than a share */
+        cut.turns = cut.tiles < 16 ? 1 : cut.tiles < 64 ? 2 : 4;
     cut.pixel_blocks = block_divide(cut.shares, cut.pixel_warps * cut.turns);
     width = cut.channel_warps * channels;
     cut.stride = width > 8 ? width + 8 : 8;

@@ -14,6 +14,36 @@
 
 /* ------------------------------------------------------------------------------------------------ weights */
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+
+/* A float goes to shared memory, or 0 where there is none; the thread does not wait for it. */
+FUNCTION void copy_float(float *to, const float *from, bool is)
+{
+    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(at), "l"(__cvta_generic_to_global(from)), "r"(is ? 4 : 0)
+                 : "memory");
+}
+
+/* Until the thread's own are there. */
+FUNCTION void await_copies(void)
+{
+    asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
+#else
+
+FUNCTION void copy_float(float *to, const float *from, bool is)
+{
+    *to = is ? __ldg(from) : 0.0f;
+}
+
+FUNCTION void await_copies(void)
+{
+}
+
+#endif
+
 /* The weights of `width` output channels, from `first_out` on, and of n_in input channels from `first_in` on, go to shared memory:
  * [input channel][tap][output channel]. What is beyond the last channel is 0, and so are taps that the kernel has not. A warp takes
  * eight output channels by four taps at a time. */
@@ -29,7 +59,6 @@ FUNCTION void stage_weights(const block_conv &v, const block_cut &cut, const flo
         const float *from = w + (size_t)(first_out + out) * out_step;
         int end = first_out + out < v.out_c ? n_there : 0;
 
-#pragma unroll 4
         for (int i = place; i < n_in * K * K; i += BLOCK_WARPS * 4) {
             int in = i / (K * K), y = (i - in * K * K) / K, x = i % K, tap;
 
@@ -38,10 +67,11 @@ FUNCTION void stage_weights(const block_conv &v, const block_cut &cut, const flo
                 x = v.kernel - 1 - x;
             }
             tap = y * v.kernel + x;
-            to[i * cut.stride + out] =
-                i < end && y >= 0 && x >= 0 && y < v.kernel && x < v.kernel ? __ldg(from + in * in_step + tap) : 0.0f;
+            copy_float(to + i * cut.stride + out, from + in * in_step + tap,
+                       i < end && y >= 0 && x >= 0 && y < v.kernel && x < v.kernel);
         }
     }
+    await_copies();
 }
 
 template <int N> FUNCTION void load_weights(const float *from, float *w)
@@ -389,28 +419,34 @@ FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const ro
 template <int TILE, bool WHOLE>
 FUNCTION void moments_of(const float (&sum)[TILE][TILE][4], int n_rows, int n_columns, int n_samples, double (&both_out)[2][2])
 {
-    int n = n_rows * n_columns * n_samples;
+    int n = WHOLE ? TILE * TILE * 2 : n_rows * n_columns * n_samples;
 
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-        float total = 0, squares = 0, mean;
+        float of_column[TILE] = {}, off_column[TILE] = {}, total = 0, squares = 0, mean;
 
 #pragma unroll
         for (int i = 0; i < TILE * TILE * 2; i++) {
             int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
 
-            total += WHOLE || (y < n_rows && x < n_columns && s < n_samples) ? sum[y][x][o + 2 * s] : 0.0f;
+            of_column[x] += WHOLE || (y < n_rows && x < n_columns && s < n_samples) ? sum[y][x][o + 2 * s] : 0.0f;
         }
-        mean = n > 0 ? total / (float)n : 0.0f;
+#pragma unroll
+        for (int x = 0; x < TILE; x++)
+            total += of_column[x];
+        mean = WHOLE ? total * (1.0f / (TILE * TILE * 2)) : n > 0 ? total / (float)n : 0.0f;
 #pragma unroll
         for (int i = 0; i < TILE * TILE * 2; i++) {
             int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
             float off = WHOLE || (y < n_rows && x < n_columns && s < n_samples) ? sum[y][x][o + 2 * s] - mean : 0.0f;
 
-            squares = fmaf(off, off, squares);
+            off_column[x] = fmaf(off, off, off_column[x]);
         }
+#pragma unroll
+        for (int x = 0; x < TILE; x++)
+            squares += off_column[x];
         both_out[o][0] = (double)total;
-        both_out[o][1] = (double)squares + (double)total * (double)mean;
+        both_out[o][1] = (double)squares + (double)total * (double)total * (n > 0 ? 1.0 / n : 0.0);
     }
 }
 
@@ -453,19 +489,18 @@ FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share
         moments_of<TILE, false>(sum, n_rows, n_columns, max(0, min(2, n_samples)), both);
     }
 #pragma unroll
-    for (int o = 0; o < 2; o++) {
+    for (int with = 16; with >= 4; with /= 2)
 #pragma unroll
-        for (int with = 16; with >= 4; with /= 2) {
-            both[o][0] += __shfl_xor_sync(0xffffffffu, both[o][0], with);
-            both[o][1] += __shfl_xor_sync(0xffffffffu, both[o][1], with);
-        }
+        for (int i = 0; i < 4; i++)
+            both[i / 2][i % 2] += __shfl_xor_sync(0xffffffffu, both[i / 2][i % 2], with);
+#pragma unroll
+    for (int o = 0; o < 2; o++)
         if (row == 0 && out + o < v.out_c) {
             double *parts = parts_at(lane, work.block, share, work.cut.shares, work.first_channel + out + o);
 
             parts[0] = both[o][0];
             parts[1] = both[o][1];
         }
-    }
 }
 
 /* DEPTH: input channels of a product. TILE: the tile's side, or 2 where the image has no more. */
