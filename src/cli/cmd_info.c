@@ -68,7 +68,7 @@ static void print_cuda_device(void)
     esper_terminal_print(stdout, "  device of the cuda backend here: %s (sm_%d), %s of %s free%s\n",
                          esper_cuda_device_title(device), esper_cuda_capability(device),
                          esper_text_bytes((double)free_bytes, free_text), esper_text_bytes((double)total, total_text),
-                         esper_tensor_images[0].image.name == NULL ? "; but this build has no kernels for it" : "");
+                         esper_tensor_images[0].image.binary == NULL ? "; NVRTC compiles its kernels at run time" : "");
     printf("  how many networks of a task fit it: esper info plan TASK --backend cuda\n");
     esper_device_close(device);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/cuda_nvrtc.h"
+#include "device/cuda_cache.h"
 
 struct esper_cuda_module {
     esper_cuda_module      *next;
@@ -25,15 +25,30 @@ static bool does_not_fit(CUresult result)
            result == CUDA_ERROR_JIT_COMPILATION_DISABLED;
 }
 
+/* Compiled now, unless it was before and is found on disk. What is found there and does not load is compiled again. */
 static esper_status load_source(const esper_device *device, esper_cuda_module *module)
 {
     const esper_cuda_image *image = module->image;
-    void *code = NULL;
-    esper_status st;
+    int capability = esper_cuda_capability(device);
+    bool keeps = image->headers != NULL, found;
+    esper_cuda_code code = {.bytes = NULL};
+    uint64_t key = 0;
+    esper_status st = ESPER_E_UNSUPPORTED;
 
-    ESPER_TRY(esper_nvrtc_compile(image->name, image->source, esper_cuda_capability(device), &code, module->origin));
-    st = ESPER_CUDA(cuModuleLoadData, &module->handle, code);
-    esper_mem_free(code);
+    if (keeps)
+        key = esper_cuda_cache_key(image->source, image->headers);
+    found = keeps && esper_cuda_cache_find(image->name, key, capability, &code);
+    if (found)
+        st = ESPER_CUDA(cuModuleLoadData, &module->handle, code.bytes);
+    if (st != ESPER_OK) {
+        esper_mem_free(code.bytes);
+        ESPER_TRY(esper_nvrtc_compile(image->name, image->source, image->headers, capability, &code));
+        st = ESPER_CUDA(cuModuleLoadData, &module->handle, code.bytes);
+        if (st == ESPER_OK && keeps)
+            esper_cuda_cache_put(image->name, key, capability, &code);
+    }
+    snprintf(module->origin, sizeof(module->origin), "%s", code.title);
+    esper_mem_free(code.bytes);
     return st;
 }
 

@@ -2,16 +2,19 @@
  *
  * An image is machine code for the architectures the build knew, PTX for later ones, and always the source text. When
  * the driver takes none of the first two, or the build had no CUDA compiler, the text is compiled by an NVRTC that is
- * present (see cuda_nvrtc.h). ESPER_TEST_NO_CUBIN=1 in the environment goes that way at once. */
+ * present (see cuda_nvrtc.h). ESPER_TEST_NO_CUBIN=1 in the environment goes that way at once. What took long to compile is kept
+ * on disk: in the folder esper of XDG_CACHE_HOME or of ~/.cache, by a hash of the text. */
 #ifndef ESPER_DEVICE_CUDA_MODULE_H
 #define ESPER_DEVICE_CUDA_MODULE_H
 
+#include "device/cuda_nvrtc.h"
 #include "device/device_cuda.h"
 
 typedef struct esper_cuda_image {
     const char *name;   /* for messages, and the file name in compile errors: "scan.cu" */
     const void *binary; /* a fatbin, or NULL when the build had no CUDA compiler */
     const char *source;
+    const esper_cuda_header *headers; /* that the source includes; NULL: none. What is compiled with them is kept */
 } esper_cuda_image;
 
 typedef struct esper_cuda_module esper_cuda_module;

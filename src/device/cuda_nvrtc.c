@@ -108,7 +108,7 @@ static esper_status fail_compile(const nvrtc *compiler, nvrtc_program program, c
 }
 
 /* Machine code, or PTX where `is_ptx`. One byte more than its size: PTX is text. */
-static esper_status take_code(const nvrtc *compiler, nvrtc_program program, bool is_ptx, void **code_out)
+static esper_status take_code(const nvrtc *compiler, nvrtc_program program, bool is_ptx, esper_cuda_code *code_out)
 {
     size_t bytes = 0;
     void *code;
@@ -124,45 +124,73 @@ static esper_status take_code(const nvrtc *compiler, nvrtc_program program, bool
         esper_mem_free(code);
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "NVRTC gives no code (error %d)", result);
     }
-    *code_out = code;
+    code_out->bytes = code;
+    code_out->n_bytes = bytes;
     return ESPER_OK;
 }
 
-static esper_status compile(const nvrtc *compiler, const char *name, const char *source, int capability,
-                            void **code_out, char *title_out)
+/* What is missing where there is no C library: NVRTC brings none. */
+static const esper_cuda_header plain_headers[] = {
+    {"stdbool.h", ""},
+    {"stddef.h", "#pragma once\ntypedef decltype(sizeof(0)) size_t;\n#ifndef NULL\n#define NULL 0\n#endif\n"
+                 "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"},
+    {"stdint.h",
+     "#pragma once\ntypedef signed char int8_t;\ntypedef unsigned char uint8_t;\ntypedef short int16_t;\n"
+     "typedef unsigned short uint16_t;\ntypedef int int32_t;\ntypedef unsigned int uint32_t;\n"
+     "typedef long int64_t;\ntypedef unsigned long uint64_t;\ntypedef unsigned long uintptr_t;\n"
+     "#define INT32_MAX 2147483647\n#define UINT32_MAX 4294967295u\n#define UINT64_MAX 18446744073709551615ul\n"},
+};
+
+enum { N_PLAIN = sizeof(plain_headers) / sizeof(plain_headers[0]), MOST_HEADERS = 128 };
+
+static esper_status compile(const nvrtc *compiler, const char *name, const char *source,
+                            const esper_cuda_header *headers, int capability, esper_cuda_code *code_out)
 {
     int arch = choose_arch(compiler, capability), major = 0, minor = 0;
     const char *kind = arch == capability ? "sm" : "compute";
     char option[48];
-    const char *options[] = {option, "--std=c++14"};
+    const char *options[] = {option, headers != NULL ? "--std=c++17" : "--std=c++14", "-diag-suppress=128",
+                             "-default-device"}; /* the last: headers have functions that C calls as well */
+    const char *texts[MOST_HEADERS], *names[MOST_HEADERS];
+    int n_headers = 0;
     nvrtc_program program;
     esper_status st;
+
+    for (int i = 0; i < N_PLAIN && headers != NULL; i++, n_headers++) {
+        names[n_headers] = plain_headers[i].name;
+        texts[n_headers] = plain_headers[i].text;
+    }
+    for (; headers != NULL && headers->name != NULL; headers++, n_headers++) {
+        assert(n_headers < MOST_HEADERS);
+        names[n_headers] = headers->name;
+        texts[n_headers] = headers->text;
+    }
 
     compiler->nvrtcVersion(&major, &minor);
     if (arch == 0)
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "NVRTC %d.%d knows no architecture up to sm_%d", major, minor,
                           capability);
     snprintf(option, sizeof(option), "--gpu-architecture=%s_%d", kind, arch);
-    if (compiler->nvrtcCreateProgram(&program, source, name, 0, NULL, NULL) != 0)
+    if (compiler->nvrtcCreateProgram(&program, source, name, n_headers, texts, names) != 0)
         return ESPER_FAIL(ESPER_E_NOMEM, "NVRTC takes no program");
-    if (compiler->nvrtcCompileProgram(program, 2, options) != 0)
+    if (compiler->nvrtcCompileProgram(program, n_headers > 0 ? 4 : 2, options) != 0)
         st = fail_compile(compiler, program, name, option);
     else
         st = take_code(compiler, program, arch != capability, code_out);
     compiler->nvrtcDestroyProgram(&program);
     if (st == ESPER_OK)
-        snprintf(title_out, ESPER_NVRTC_TITLE_CHARS, "NVRTC %d.%d for %s_%d", major, minor, kind, arch);
+        snprintf(code_out->title, sizeof(code_out->title), "NVRTC %d.%d for %s_%d", major, minor, kind, arch);
     return st;
 }
 
-esper_status esper_nvrtc_compile(const char *name, const char *source, int capability, void **code_out,
-                                 char title_out[ESPER_NVRTC_TITLE_CHARS])
+esper_status esper_nvrtc_compile(const char *name, const char *source, const esper_cuda_header *headers, int capability,
+                                 esper_cuda_code *code_out)
 {
     nvrtc compiler = {.library = NULL};
     esper_status st = open_compiler(&compiler);
 
     if (st == ESPER_OK)
-        st = compile(&compiler, name, source, capability, code_out, title_out);
+        st = compile(&compiler, name, source, headers, capability, code_out);
     if (compiler.library != NULL)
         dlclose(compiler.library);
     return st;

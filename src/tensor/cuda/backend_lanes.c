@@ -31,7 +31,8 @@ struct cuda_group {
 
 static const esper_cuda_image no_image = {.name = "kernels", .source = ""};
 
-/* In the device's context. Looks through the images, each of which is loaded the first time. */
+/* In the device's context. Looks through the images, each of which is loaded the first time: those that name the kernel first, as one
+ * that has to be compiled takes long. */
 static esper_status find_kernel(cuda_lanes_table *table, const char *name, CUfunction *function_out)
 {
     esper_cuda_module *module;
@@ -40,12 +41,35 @@ static esper_status find_kernel(cuda_lanes_table *table, const char *name, CUfun
         ESPER_TRY(esper_cuda_module_get(table->device, &no_image, &module));
         return esper_cuda_module_kernel(module, name, function_out);
     }
-    for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++) {
-        ESPER_TRY(esper_cuda_module_get(table->device, &image->image, &module));
-        if (esper_cuda_module_has(module, name))
-            return esper_cuda_module_kernel(module, name, function_out);
-    }
+    for (int named = 1; named >= 0; named--)
+        for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++) {
+            if ((strstr(image->image.source, name) != NULL) != (named == 1))
+                continue;
+            ESPER_TRY(esper_cuda_module_get(table->device, &image->image, &module));
+            if (esper_cuda_module_has(module, name)) {
+                table->origin = esper_cuda_module_origin(module);
+                return esper_cuda_module_kernel(module, name, function_out);
+            }
+        }
     return ESPER_FAIL(ESPER_E_UNSUPPORTED, "this build has no CUDA kernel %s", name);
+}
+
+/* Of what computes here: machine code that was built in, or the sources and who has compiled them. */
+static uint64_t hash_kernels(const cuda_lanes_table *table)
+{
+    const char *origin = table->origin != NULL ? table->origin : "embedded";
+    const esper_tensor_image *images = esper_tensor_images;
+    bool compiled = strcmp(origin, "embedded") != 0;
+    uint64_t hash = compiled ? XXH64(origin, strlen(origin), 0) : 0;
+
+    for (const esper_tensor_image *image = images; image->image.name != NULL; image++)
+        hash = compiled || image->end == NULL
+                   ? XXH64(image->image.source, strlen(image->image.source), hash)
+                   : XXH64(image->image.binary, (size_t)((const char *)image->end - (const char *)image->image.binary),
+                           hash);
+    for (const esper_cuda_header *header = images->image.headers; compiled && header->name != NULL; header++)
+        hash = XXH64(header->text, strlen(header->text), hash);
+    return hash;
 }
 
 static esper_status kernel_of(cuda_lanes_table *table, const char *name, int shared, CUfunction *function_out)
@@ -95,12 +119,11 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
     status = ESPER_CUDA(cuEventCreate, &table->uploaded, CU_EVENT_DISABLE_TIMING);
     esper_cuda_leave();
     ESPER_TRY(status);
-    for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++)
-        table->hash = XXH64(image->image.binary, (size_t)((const char *)image->end - (const char *)image->image.binary),
-                            table->hash);
     ESPER_TRY(kernel_of(table, "esper_move", 0, &table->move));
     ESPER_TRY(kernel_of(table, "esper_gather_batch", 0, &table->gather));
-    return kernel_of(table, "esper_scan_flags", 0, &table->scan);
+    ESPER_TRY(kernel_of(table, "esper_scan_flags", 0, &table->scan));
+    table->hash = hash_kernels(table);
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ lanes */

@@ -91,6 +91,7 @@ typedef struct cuda_lanes_table {
     cuda_group   *groups[CUDA_BUCKETS];
     int           n_groups;
     uint64_t      clock; /* of uses of groups */
+    const char   *origin; /* of the kernels that were looked up last: "embedded", or who has compiled them */
     uint64_t      hash;  /* of the kernels that are there */
     int64_t       n_launches, n_lanes, n_made, n_graphs; /* so far: of kernels, lanes of them, groups, graphs */
     double        grouping; /* seconds that groups and graphs took */

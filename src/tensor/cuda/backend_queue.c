@@ -303,10 +303,16 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
 
 static esper_status check_there(const cuda_backend *self)
 {
-    return self->lost ? ESPER_FAIL(ESPER_E_DEVICE,
-                                   "the CUDA device was lost before: the last checkpoint on disk is good, resume "
-                                   "from it")
-                      : ESPER_OK;
+    return self->lost ? ESPER_FAIL(ESPER_E_DEVICE, "%s", self->why_lost) : ESPER_OK;
+}
+
+/* Once the device is lost, everybody hears what the first sign of it was. */
+static void note_lost(cuda_backend *self, esper_status status)
+{
+    if (status != ESPER_E_DEVICE || self->lost)
+        return;
+    self->lost = true;
+    snprintf(self->why_lost, sizeof(self->why_lost), "%s", esper_last_error());
 }
 
 /* Outside of rounds. */
@@ -318,7 +324,7 @@ static esper_status hand_on_now(cuda_backend *self, cuda_queue *queue)
     ESPER_TRY(esper_cuda_enter(self->device));
     status = hand_on(self, queue);
     esper_cuda_leave();
-    self->lost = status == ESPER_E_DEVICE;
+    note_lost(self, status);
     return status;
 }
 
@@ -624,7 +630,7 @@ static void serve(cuda_backend *self)
         snprintf(why, sizeof(why), "%s", esper_last_error());
     pthread_mutex_lock(&self->lock);
     self->busy = false;
-    self->lost = self->lost || status == ESPER_E_DEVICE;
+    note_lost(self, status);
     round_of(self, number)->timed = recorded;
     self->figures.n_rounds++;
     self->figures.handing += esper_clock_seconds() - began;
@@ -697,7 +703,7 @@ static void watch(cuda_backend *self, uint64_t number)
     }
     pthread_mutex_lock(&self->lock);
     self->watched = false;
-    self->lost = self->lost || status == ESPER_E_DEVICE;
+    note_lost(self, status);
     if (status != ESPER_OK)
         fail_rounds(self, number, status);
     for (uint64_t n = self->n_over + 1; n <= number; n++) {
@@ -784,7 +790,7 @@ static void close_main_page(cuda_backend *self, cuda_queue *queue)
         page->status = esper_cuda_enter(self->device);
     if (page->status == ESPER_OK) {
         page->status = record(self, &round->over);
-        self->lost = page->status == ESPER_E_DEVICE;
+        note_lost(self, page->status);
         esper_cuda_leave();
     }
     page->round = page->status == ESPER_OK ? number : 0;

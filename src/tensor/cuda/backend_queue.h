@@ -115,6 +115,7 @@ typedef struct cuda_backend {
     uint64_t         n_begun, n_over;     /* rounds */
     esper_backend_figures figures;
     bool             lost;    /* the device is: nothing is queued any more */
+    char             why_lost[256];
 } cuda_backend;
 
 void cuda_queue_init(cuda_queue *queue, cuda_backend *self, bool direct);

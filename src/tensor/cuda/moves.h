@@ -4,6 +4,12 @@
 
 #include "tensor/cuda/kernels.h"
 
+#ifdef __CUDACC_RTC__
+#define CUDA_ANY_NUMBER 1 /* it knows no arrays without a size */
+#else
+#define CUDA_ANY_NUMBER
+#endif
+
 /* From one place to another, neither of which need be the device's; or a word, over and over. */
 typedef struct cuda_move {
     void       *to;
@@ -33,13 +39,13 @@ typedef struct cuda_stretch {
 typedef struct cuda_scan_table {
     uint32_t    *flag;
     uint32_t     n_stretches, n_parts;
-    cuda_stretch stretch[];
+    cuda_stretch stretch[CUDA_ANY_NUMBER];
 } cuda_scan_table;
 
 /* A batch that is gathered, in memory of the host that the device reads: picks follow. A block makes a sample. */
 typedef struct cuda_gather_table {
     esper_gather gather;
-    esper_pick   pick[];
+    esper_pick   pick[CUDA_ANY_NUMBER];
 } cuda_gather_table;
 
 enum { CUDA_GATHER_THREADS = 128 };
