@@ -114,7 +114,8 @@
     X(RUN, threads, INT, "0", BETWEEN(0, 256), "threads", EVERY, ALWAYS, SPEED,                                        \
       "Threads that compute; 0 uses every core. Results do not depend on it.")                                         \
     X(RUN, backend, CHOICE, "auto", ANY, "", EVERY, ALWAYS, BITS,                                                      \
-      "Who computes: cpu is the fast one, ref the plain definition of correct, null goes through the motions only.")   \
+      "Who computes: cpu, or cuda on an NVIDIA GPU; auto takes the GPU, if there is one, for steps of 500 MFLOP and more. " \
+      "ref is the plain definition of correct, null goes through the motions only.")                                   \
     X(RUN, run_dir, TEXT, "", ANY, "", TRAIN | GROW | LEARN, ALWAYS, FILES,                                            \
       "Directory for this run's checkpoints and events. Empty: runs/<task>-<date>-<n>.")                               \
     X(RUN, checkpoint_every, INT, "1", FROM(0), "epochs", TRAIN | GROW | COMPARE, ALWAYS, FILES,                       \

@@ -62,12 +62,13 @@ static esper_status check_batch_norms(const esper_engine *engine)
     return ESPER_OK;
 }
 
-static esper_status open_parts(esper_engine *engine, int threads)
+static esper_status open_parts(esper_engine *engine, int threads, const char *backend)
 {
     const esper_config *config = &engine->config;
 
     ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
-    ESPER_TRY(esper_backend_open(backend_names[config->backend], engine->pool, &engine->backend));
+    ESPER_TRY(
+        esper_backend_open(backend != NULL ? backend : backend_names[config->backend], engine->pool, &engine->backend));
     ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
     ESPER_TRY(esper_samples_init(&engine->samples, engine->backend, engine->data));
     for (int split = 0; split < ESPER_N_SPLITS; split++) { /* that of training says how many batches there are */
@@ -97,7 +98,9 @@ esper_status esper_engine_open(const esper_engine_desc *desc, esper_engine **eng
     engine->ranks.size = 1;
     assert(desc->host->with_loss);
     esper_net_init(&engine->plain);
-    status = open_parts(engine, desc->threads);
+    if (desc->backend_why != NULL)
+        snprintf(engine->backend_why, sizeof(engine->backend_why), "%s", desc->backend_why);
+    status = open_parts(engine, desc->threads, desc->backend);
     if (status != ESPER_OK) {
         esper_engine_close(engine);
         return status;

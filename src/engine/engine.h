@@ -32,6 +32,8 @@ typedef struct esper_engine_desc {
     const esper_config  *config;  /* copied */
     esper_use            use;
     int                  threads; /* where the configuration says 0; 0 = every core */
+    const char          *backend; /* on which it computes, and why, for people; copied. NULL: as the configuration says */
+    const char          *backend_why;
 } esper_engine_desc;
 
 typedef struct esper_engine {
@@ -39,6 +41,7 @@ typedef struct esper_engine {
     char           task[32];
     esper_config   config;
     esper_use      use;
+    char           backend_why[128]; /* for people: how its backend was chosen; "" = it was not */
     esper_pool    *pool;
     esper_backend *backend;
     esper_dataset *data;

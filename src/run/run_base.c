@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "nn/blueprint_text.h"
 #include "policy/policy.h"
-#include "run/single.h"
+#include "run/backend_choice.h"
 #include "telemetry/logs.h"
 
 /* Settings that may differ from the record's when a run goes on: they do not change what a step or round computes, or, like
@@ -92,13 +92,26 @@ esper_status run_base_open_engine(run_base *self, const esper_config *config)
 {
     esper_dataset_desc desc = esper_task_data(self->task, config);
     esper_use use = self->job == ESPER_CONFIG_IN_TRAIN ? ESPER_USE_TRAIN : ESPER_USE_GROW;
+    esper_backend_choice choice = {.name = NULL};
+    esper_host host;
 
     assert(self->data == NULL && self->engine == NULL);
     if (config->widen)
         esper_blueprint_add_wide();
     ESPER_TRY(esper_blueprint_texts_add(config->add_blueprints));
     ESPER_TRY(esper_dataset_open(&desc, &self->data));
-    return esper_single_engine(self->task, config, use, self->data, self->asked.threads, &self->engine);
+    if (self->job != ESPER_CONFIG_IN_LEARN) /* environments decide one by one, which a device waits for */
+        ESPER_TRY(esper_backend_choose(self->task, config, esper_dataset_info_get(self->data), self->kernels, &choice));
+    host = esper_task_host(self->task, config, esper_dataset_info_get(self->data));
+    return esper_engine_open(&(esper_engine_desc){.task = self->task->name,
+                                                  .data = self->data,
+                                                  .host = &host,
+                                                  .config = config,
+                                                  .use = use,
+                                                  .threads = self->asked.threads,
+                                                  .backend = choice.name,
+                                                  .backend_why = choice.why},
+                             &self->engine);
 }
 
 /* ------------------------------------------------------------------------------------------------ the directory */

@@ -30,6 +30,7 @@ typedef struct run_base {
     bool              failure_is_known; /* to the other ranks: they have left, and cannot be told again */
     esper_dataset    *data;
     esper_engine     *engine;
+    char              kernels[64]; /* what computed the run until now, where it goes on or is replayed; "" = nothing yet */
     char             *dir;    /* (ESPER_PATH_CHARS) the run's, in its result */
     int               lock;   /* of the directory; -1 = none */
     char              record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */

@@ -157,6 +157,9 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
         ESPER_TRY(check_search(config, checkpoint != NULL ? &checkpoint->config : NULL));
     if (checkpoint == NULL)
         ESPER_TRY(adopt_policy(self));
+    if (checkpoint != NULL || self->desc->replay != NULL)
+        snprintf(self->base.kernels, sizeof(self->base.kernels), "%s",
+                 checkpoint != NULL ? checkpoint->kernels : self->desc->replay->head.kernels);
     ESPER_TRY(run_open_network(self));
     if (self->desc->hears != NULL)
         *self->desc->hears = ESPER_HEARS;

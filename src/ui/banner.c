@@ -132,6 +132,8 @@ void esper_banner_print(const esper_run_view *view, FILE *stream)
                          esper_backend_identity(network->engine->backend), esper_pool_threads(network->engine->pool),
                          esper_pool_threads(network->engine->pool) == 1 ? "" : "s",
                          esper_text_bytes((double)memory.total, d));
+    if (network->engine->backend_why[0] != '\0')
+        esper_terminal_print(stream, "            %s\n", network->engine->backend_why);
     esper_terminal_print(stream, "  run       %s\n", view->run_dir);
     if (network->cursor.step > 0)
         fprintf(stream, "            resumed in epoch %u after %u of %u batches\n", network->cursor.epoch + 1,

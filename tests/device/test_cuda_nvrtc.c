@@ -43,7 +43,7 @@ static void kernels_compile_for_known_and_later_devices(void **state)
 /* Those of networks, with all that they include. ESPER_TEST_FULL: every source. */
 static void kernels_of_networks_compile(void **state)
 {
-    static const char *const some[] = {"moves.cu", "linear.cu", "dropout.cu"};
+    static const char *const some[] = {"moves.cu", "dropout.cu"};
     const char *full = getenv("ESPER_TEST_FULL");
     int n = 0;
 
