@@ -178,7 +178,7 @@ const esper_command esper_command_learn = {
     .help =
         "Plays episodes: networks of the task grow side by side, and a recurrent policy decides about each of them once an\n"
         "epoch. Decisions are paid by --reward: accuracy gained over the same network that got nothing, which is trained\n"
-        "beside each that grows, less the price of the parameters added. After every round (one episode of each environment)\n"
+        "beside each that grows, less the price of parameters and FLOPs added. After every round (one episode of each environment)\n"
         "the policy is updated by PPO and saved. Columns of the progress: mean return and its standard error, validation\n"
         "accuracy, parameters and seeds kept at the end of episodes, entropy (1: undecided) of the choice of operation, slot\n"
         "and blueprint, how far the update moved the policy (KL), and how much of the returns the critic explains.\n\n"

@@ -121,7 +121,8 @@ static void print_gain(const char *store, const esper_config *config)
     }
     if (known && esper_growth_reward_config(config, &reward) == ESPER_OK) {
         points = real_of(run.acc_test) - real_of(control.acc_test);
-        total = esper_reward_gain_return(&reward, points, count_of(run.params), count_of(control.params));
+        total = esper_reward_gain_return(&reward, points, count_of(run.params) / count_of(control.params),
+                                         count_of(run.flops_train) / count_of(control.flops_train));
     }
     if (!isfinite(total)) {
         printf("return    not known: gain is held against the host alone, which --static-control trains\n");

@@ -329,6 +329,7 @@ esper_status esper_growth_open(esper_network *network, const esper_decision_hist
         return status;
     }
     growth->deciding.params_begun = (double)esper_growth_params(growth);
+    growth->deciding.flops_begun = (double)growth->network->step_cost;
     growth_join(growth);
     *growth_out = growth;
     return ESPER_OK;

@@ -150,6 +150,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
         .slots = growth->deciding.views,
         .n_slots = network->slots.n,
     };
+    growth->deciding.flops_seen = (double)network->step_cost;
     for (int k = 0; k < network->slots.n; k++)
         show_slot(growth, k, view_out, &growth->deciding.views[k]);
 }

@@ -99,7 +99,8 @@ typedef struct growth_deciding {
     double                  gate_flops[ESPER_MAX_SLOTS];
     esper_reward_config     reward_config;
     bool                    has_twin;
-    double                  params_begun; /* of the network as it was added */
+    double                  params_begun, flops_begun; /* of the network as it was added; the latter of a training step */
+    double                  flops_seen;   /* of a training step in the epoch that the view is of */
     esper_reward            reward; /* of the last decision */
 } growth_deciding;
 

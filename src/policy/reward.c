@@ -83,6 +83,7 @@ esper_status esper_reward_config_check(const esper_reward_config *config)
     } ranges[] = {
         {"gamma", config->gamma, 1e-6, 1.0},
         {"size_price", config->size_price, 0.0, 1e18},
+        {"flops_price", config->flops_price, 0.0, 1e18},
         {"param_budget", config->param_budget, 1.0, 1e18},
         {"param_penalty_weight", config->param_penalty_weight, 0.0, 1e18},
         {"sparse_reward_scale", config->sparse_reward_scale, 1e-12, 1e18},
@@ -193,9 +194,11 @@ double esper_reward_doublings(double params, double before)
     return before > 0.0 && params > 0.0 ? log2(params / before) : 0.0;
 }
 
-double esper_reward_gain_return(const esper_reward_config *config, double points, double params, double before)
+double esper_reward_gain_return(const esper_reward_config *config, double points, double params_ratio,
+                                double flops_ratio)
 {
-    return points - config->size_price * esper_reward_doublings(params, before);
+    return points - config->size_price * esper_reward_doublings(params_ratio, 1.0) -
+           config->flops_price * esper_reward_doublings(flops_ratio, 1.0);
 }
 
 double esper_reward_hindsight(double weight, double boost, double improvement)

@@ -23,9 +23,10 @@
 
 /* name, text, its terms (reward_terms.h), what it pays */
 #define ESPER_REWARD_MODE_LIST(X)                                                                                      \
-    X(GAIN, "gain", gain, "accuracy over the same host that got nothing, less the price of the parameters added")       \
-    X(SHAPED, "shaped", contribution, "contribution of each seed, rent, action costs, shaping by stage")                     \
-    X(ESCROW, "escrow", contribution, "as shaped, but contributions are paid into an account that a prune takes back")       \
+    X(GAIN, "gain", gain,                                                                                              \
+      "accuracy over the same host that got nothing, less the price of parameters and FLOPs added")                    \
+    X(SHAPED, "shaped", contribution, "contribution of each seed, rent, action costs, shaping by stage")               \
+    X(ESCROW, "escrow", contribution, "as shaped, but contributions are paid into an account that a prune takes back") \
     X(BASIC, "basic", basic, "shaping, rent, a bonus for a fossil that contributes, accuracy gained at the end")       \
     X(BASIC_PLUS, "basic_plus", basic, "as basic, but most of the bonus drips while the fossil goes on contributing")  \
     X(SIMPLIFIED, "simplified", simplified, "shaping, a cost for each operation, accuracy and fossils at the end")     \
@@ -56,6 +57,7 @@ typedef enum esper_reward_formula {
 #define ESPER_REWARD_FIELD_LIST(X)                                                                                         \
     X(REAL, gamma, 0.995, "discount: of shaping here and of returns when a policy learns")                                 \
     X(REAL, size_price, 0.5, "points of gain that each doubling of the parameters costs")                                  \
+    X(REAL, flops_price, 0.5, "points of gain that each doubling of the FLOPs spent on training costs")                   \
     X(REAL, contribution_weight, 1.0, "for each point of a contribution")                                                  \
     X(REAL, proxy_confidence, 0.3, "part of it for accuracy gained in a stage, while no contribution is measured")         \
     X(WHOLE, escrow_stable_window, 3, "epochs whose worst accuracy counts as stable")                                      \
@@ -184,7 +186,7 @@ int         esper_reward_mode_find(const char *name); /* -1 = there is none */
     X(e, HOLDING, holding_warning, "a seed is held and not decided about")                                            \
     X(e, SHAPING, pbrs, "shaping by stage, which adds up to nothing over a seed's life")                              \
     X(e, SYNERGY, synergy, "seeds that help each other")                                                              \
-    X(e, RENT, rent, "for parameters added")                                                                          \
+    X(e, RENT, rent, "for parameters and FLOPs added")                                                                          \
     X(e, SHOCK, alpha_shock, "for jumps of a seed's weight")                                                          \
     X(e, OCCUPANCY, occupancy_rent, "for seeds beyond the free slots")                                                \
     X(e, MAINTENANCE, fossil_rent, "for every kept seed")                                                             \
@@ -251,6 +253,7 @@ typedef struct esper_reward_input {
     double loss, loss_delta; /* now; new - old */
     double gain_delta;       /* of the accuracy over the twin's since it was last paid for, points */
     double doublings_delta;  /* of the parameters, likewise */
+    double flop_doublings_delta; /* and of the FLOPs spent on training */
     double params_total, params_host, params_fossils;
     double params_effective; /* added, by weight; NaN: total - host */
     double shock;            /* squared jumps of alpha, by parameters */
@@ -267,8 +270,10 @@ double esper_reward_potential(const esper_reward_config *config, int stage, int 
 double esper_reward_timing(double germination_epoch, double warmup, double floor);             /* floor .. 1 */
 double esper_reward_combine(int formula, double progress, double contribution);
 double esper_reward_doublings(double params, double before);                                   /* log2 of their ratio */
-/* What a run that gained so many points, and went from `before` to `params` parameters, has earned in the mode `gain`. */
-double esper_reward_gain_return(const esper_reward_config *config, double points, double params, double before);
+/* What a run that gained so many points, with so many times the parameters and the training FLOPs of one that got nothing, has
+ * earned in the mode `gain`. */
+double esper_reward_gain_return(const esper_reward_config *config, double points, double params_ratio,
+                                double flops_ratio);
 double esper_reward_hindsight(double weight, double boost, double improvement);
 
 #endif

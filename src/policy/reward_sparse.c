@@ -9,11 +9,13 @@ static void nothing(const esper_reward_config *config, const esper_reward_input 
     (void)r;
 }
 
-/* What changed since the last step: an episode adds up to what the network gained in all, and its size at the end. */
+/* What changed since the last step: an episode adds up to what the network gained in all, its size at the end, and all FLOPs that
+ * were spent on the way: what was tried and removed has cost them, too. */
 static void gain_run(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
 {
     r->part[ESPER_PART_GAIN] += in->gain_delta;
-    r->part[ESPER_PART_RENT] -= config->size_price * in->doublings_delta;
+    r->part[ESPER_PART_RENT] -=
+        config->size_price * in->doublings_delta + config->flops_price * in->flop_doublings_delta;
 }
 
 static void sparse_run(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)

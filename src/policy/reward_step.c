@@ -16,8 +16,8 @@ const esper_field esper_reward_account_fields[] = {
 
 const esper_field esper_reward_ledger_fields[] = {
 #define X(type, member) ESPER_FIELD(esper_reward_ledger, type, member),
-    X(REAL, accuracies) X(REAL, accuracy_first) X(REAL, loss) X(REAL, gain) X(REAL, doublings) X(I32, n_steps)
-        X(I32, n_fossils) X(I32, n_contributing) ESPER_FIELDS_END
+    X(REAL, accuracies) X(REAL, accuracy_first) X(REAL, loss) X(REAL, gain) X(REAL, doublings) X(REAL, flop_doublings)
+        X(REAL, flops) X(REAL, flops_begun) X(I32, n_steps) X(I32, n_fossils) X(I32, n_contributing) ESPER_FIELDS_END
 #undef X
 };
 
@@ -137,7 +137,7 @@ static void look_at_params(const settling *s, esper_reward_input *in)
     }
 }
 
-/* What is new of gain and size. */
+/* What is new of gain, size and cost. */
 static void look_at_gain(const settling *s, esper_reward_input *in)
 {
     double gain = s->view->accuracy_valid - s->facts->accuracy_twin;
@@ -148,6 +148,11 @@ static void look_at_gain(const settling *s, esper_reward_input *in)
     in->doublings_delta = doublings - s->ledger->doublings;
     s->ledger->gain = gain;
     s->ledger->doublings = doublings;
+    s->ledger->flops += s->facts->flops;
+    s->ledger->flops_begun += s->facts->flops_begun;
+    doublings = esper_reward_doublings(s->ledger->flops, s->ledger->flops_begun);
+    in->flop_doublings_delta = doublings - s->ledger->flop_doublings;
+    s->ledger->flop_doublings = doublings;
 }
 
 /* The same with the seed of one slot; an operation is looked at where it was done. */

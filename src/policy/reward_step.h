@@ -9,7 +9,7 @@
  *   gates        a bonus for a fossil is paid when the gate let it pass
  *   accounts     are frozen by a prune until the slot is empty; at the end, what is on probation is taken back
  *   hindsight    a partner that helped a kept seed is paid in the same step; one entry for each pair, dropped with its seed
- *   gain         of the accuracy over the twin's and of the parameters the change is paid; where the accuracy of an epoch is not
+ *   gain         of the accuracy over the twin's, of the parameters and of all FLOPs spent so far the change is paid; where the accuracy of an epoch is not
  *                known, the next that is makes up for it
  *   improvement  by all seeds is the loss without any of them; with one of them alone, which would be its contribution, the
  *                accuracy since it germinated */
@@ -39,7 +39,8 @@ typedef struct esper_reward_ledger {
     esper_reward_account slot[ESPER_REWARD_MAX_SLOTS];
     double               accuracies[64]; /* the last ones, for the stable accuracy: epoch e at e % 64 */
     double               accuracy_first, loss; /* of the first step; of the last; NaN = none yet */
-    double               gain, doublings;      /* that are paid for */
+    double               gain, doublings, flop_doublings; /* that are paid for */
+    double               flops, flops_begun;   /* of a step, added up over the epochs: as it was, and as the network began */
     int32_t              n_steps, n_fossils, n_contributing, unused;
 } esper_reward_ledger;
 
@@ -60,6 +61,8 @@ typedef struct esper_reward_facts {
     const int    *stages, *epochs;   /* (n_slots) stage and epochs in it of each slot after the step; NULL: as in the view */
     bool          last;              /* the episode ends here */
     double        params_host, params_begun; /* of the host alone; of the network as it began, planted seeds included */
+    double flops,
+        flops_begun; /* of a step of training in the epoch of the view; of the network as it began; 0: not known */
     double        improvement;       /* points that would be lost without any seed on probation; NaN = not measured */
     int           n_measured;        /* seeds that take part in that */
     double        accuracy_committed; /* without seeds on probation; NaN: the accuracy */

@@ -167,8 +167,9 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
     if (compare->config.length == ESPER_CONFIG_LENGTH_FLOPS &&
         fabs(run->result.flops_train / host->result.flops_train - 1.0) > ALIKE) /* of other budgets no gain is known */
         return (double)NAN;
-    return esper_reward_gain_return(&reward, run->result.acc_test - host->result.acc_test, (double)run->result.params,
-                                    (double)host->result.params);
+    return esper_reward_gain_return(&reward, run->result.acc_test - host->result.acc_test,
+                                    (double)run->result.params / (double)host->result.params,
+                                    run->result.flops_train / host->result.flops_train);
 }
 
 typedef enum figure { ACC, ACC_VALID, PARAMS, FLOPS, FLOPS_TRAIN, SECONDS, EPOCHS, RETURN, N_FIGURES } figure;

@@ -368,7 +368,34 @@ static void nothing_earns_nothing(void **state)
     step(&w, ESPER_SLOT_OP_WAIT, -1, -1, false);
     esper_reward_ledger_init(&w.ledger, &w.config, &w.s.view);
     step(&w, ESPER_SLOT_OP_WAIT, -1, -1, true);
-    assert_true(fabs(w.reward.total - esper_reward_gain_return(&w.config, 10.0, 11000.0, 10000.0)) < 1e-12);
+    assert_true(fabs(w.reward.total - esper_reward_gain_return(&w.config, 10.0, 1.1, 1.0)) < 1e-12);
+}
+
+/* All FLOPs that were spent count, and those of a seed that is gone as well: who tries and removes pays for it, who does nothing
+ * pays nothing, to the bit. */
+static void flops_have_their_price(void **state)
+{
+    double paid[3];
+    world w;
+
+    (void)state;
+    for (int who = 0; who < 3; who++) { /* waits; has a seed all the time; has one in the first half */
+        begin(&w, ESPER_REWARD_GAIN);
+        w.config.size_price = 0.0;
+        w.s.view.accuracy_valid = 60.0;
+        for (int t = 0; t < 20; t++) {
+            esper_reward_facts facts = facts_of(&w, ESPER_SLOT_OP_WAIT, -1, t == 19);
+
+            facts.flops_begun = 3e6;
+            facts.flops = who == 1 || (who == 2 && t < 10) ? 6e6 : 3e6;
+            settle(&w, &facts, -1);
+        }
+        paid[who] = w.paid;
+    }
+    assert_true(paid[0] == 0.0);
+    assert_true(fabs(paid[1] - esper_reward_gain_return(&w.config, 0.0, 1.0, 2.0)) < 1e-12);
+    assert_true(fabs(paid[2] - esper_reward_gain_return(&w.config, 0.0, 1.0, 1.5)) < 1e-12);
+    assert_true(paid[1] == -0.5 && paid[2] > paid[1] && paid[2] < 0.0);
 }
 
 /* ------------------------------------------------------------------------------------------------ cheating */
@@ -502,6 +529,7 @@ int main(void)
         cmocka_unit_test(drips_and_partners),
         cmocka_unit_test(falling_loss),
         cmocka_unit_test(returns_are_gains),
+        cmocka_unit_test(flops_have_their_price),
         cmocka_unit_test(nothing_earns_nothing),
         cmocka_unit_test(loops_do_not_pay),
         cmocka_unit_test(honest_growth_pays),
