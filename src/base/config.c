@@ -20,6 +20,7 @@ static const char *const choices_length[] = {ESPER_CONFIG_LENGTH_LIST(X) NULL};
 static const char *const choices_schedule[] = {ESPER_CONFIG_SCHEDULE_LIST(X) NULL};
 static const char *const choices_gates[] = {ESPER_CONFIG_GATES_LIST(X) NULL};
 static const char *const choices_comm[] = {ESPER_CONFIG_COMM_LIST(X) NULL};
+static const char *const choices_curriculum[] = {ESPER_CONFIG_CURRICULUM_LIST(X) NULL};
 static const char *const choices_incubation[] = {ESPER_CONFIG_INCUBATION_LIST(X) NULL};
 static const char *const choices_birth[] = {ESPER_CONFIG_BIRTH_LIST(X) NULL};
 #undef X

@@ -31,6 +31,7 @@ typedef enum esper_config_length { ESPER_CONFIG_LENGTH_LIST(X) } esper_config_le
 typedef enum esper_config_schedule { ESPER_CONFIG_SCHEDULE_LIST(X) } esper_config_schedule;
 typedef enum esper_config_gates { ESPER_CONFIG_GATES_LIST(X) } esper_config_gates;
 typedef enum esper_config_comm { ESPER_CONFIG_COMM_LIST(X) } esper_config_comm;
+typedef enum esper_config_curriculum { ESPER_CONFIG_CURRICULUM_LIST(X) } esper_config_curriculum;
 typedef enum esper_config_incubation { ESPER_CONFIG_INCUBATION_LIST(X) } esper_config_incubation;
 typedef enum esper_config_birth { ESPER_CONFIG_BIRTH_LIST(X) } esper_config_birth;
 #undef X

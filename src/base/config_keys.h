@@ -33,6 +33,7 @@
     X(SCHEDULE, CONSTANT, "constant") X(SCHEDULE, COSINE, "cosine") X(SCHEDULE, HOLD, "hold")
 #define ESPER_CONFIG_LENGTH_LIST(X)     X(LENGTH, FLOPS, "flops") X(LENGTH, EPOCHS, "epochs")
 #define ESPER_CONFIG_GATES_LIST(X)      X(GATES, STRICT, "strict") X(GATES, PERMISSIVE, "permissive")
+#define ESPER_CONFIG_CURRICULUM_LIST(X) X(CURRICULUM, EVEN, "even") X(CURRICULUM, LADDER, "ladder")
 #define ESPER_CONFIG_COMM_LIST(X)       X(COMM, AUTO, "auto") X(COMM, SELF, "self") X(COMM, MPI, "mpi")
 #define ESPER_CONFIG_INCUBATION_LIST(X) X(INCUBATION, STRAIGHT, "straight") X(INCUBATION, ASIDE, "aside")
 /* esper_birth of nn/blueprint.h has its values from here, and says what they mean. */
@@ -99,6 +100,7 @@
       "name `command` among --policies")                                                                               \
     X(LEARNER, !(use->deciders & ESPER_CONFIG_BY_PROGRAM), "a program learns, by itself", "leave out --policy-cmd",    \
       "leave out --policy-cmd")                                                                                        \
+    X(SEVERAL, config->tasks[0] != '\0', "all episodes are of one task", "give --tasks", "")                          \
     X(NAMED, use->job != ESPER_CONFIG_IN_LEARN || use->deciders & ESPER_CONFIG_BY_PROGRAM,                             \
       "a program that learns is named by the flag --policy-cmd alone", "", "")                                         \
     X(LISTED, use->job != ESPER_CONFIG_IN_COMPARE || use->deciders & ESPER_CONFIG_BY_PROGRAM, "no program is compared",\
@@ -236,6 +238,12 @@
       "Rounds of `esper learn`: episodes of all environments, then one update of the policy.")                         \
     X(LEARN, envs, INT, "16", BETWEEN(1, 1024), "environments", LEARN, ALWAYS, BITS,                                   \
       "Networks that grow side by side in a round, each with its own weights, order of samples and slots.")            \
+    X(LEARN, tasks, TEXT, "", ANY, "TASK NAME=VALUE ...,...", LEARN, LEARNER, BITS,                                    \
+      "Other tasks that episodes are of, with settings of their training, data and network; drawn=N: N hosts drawn by "  \
+      "chance. Such as \"synth_table, synth channels=8 drawn=6\" (docs/learning.md).")                                \
+    X(LEARN, curriculum, CHOICE, "even", ANY, "", LEARN, LEARNER | SEVERAL, BITS,                                                 \
+      "Which task an episode is of, where there are several. even: any of them. ladder: the first at first, the others " \
+      "join in their order during the first half of the rounds.")                                                      \
     X(LEARN, policy_width, INT, "64", BETWEEN(8, 1024), "", LEARN, LEARNER, BITS,                                      \
       "Numbers that a policy thinks and remembers with; a multiple of 8.")                                             \
     X(LEARN, ppo_lr, REAL, "1e-3", OVER(0), "", LEARN, LEARNER, BITS,                                                  \

@@ -66,9 +66,11 @@ static esper_status open_parts(esper_engine *engine, int threads, const char *ba
 {
     const esper_config *config = &engine->config;
 
-    ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
-    ESPER_TRY(
-        esper_backend_open(backend != NULL ? backend : backend_names[config->backend], engine->pool, &engine->backend));
+    if (!engine->beside) {
+        ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
+        ESPER_TRY(esper_backend_open(backend != NULL ? backend : backend_names[config->backend], engine->pool,
+                                     &engine->backend));
+    }
     ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
     ESPER_TRY(esper_samples_init(&engine->samples, engine->backend, engine->data));
     for (int split = 0; split < ESPER_N_SPLITS; split++) { /* that of training says how many batches there are */
@@ -96,6 +98,11 @@ esper_status esper_engine_open(const esper_engine_desc *desc, esper_engine **eng
     engine->data = desc->data;
     engine->host = *desc->host;
     engine->ranks.size = 1;
+    engine->beside = desc->beside != NULL;
+    if (engine->beside) {
+        engine->pool = desc->beside->pool;
+        engine->backend = desc->beside->backend;
+    }
     assert(desc->host->with_loss);
     esper_net_init(&engine->plain);
     if (desc->backend_why != NULL)
@@ -120,8 +127,10 @@ void esper_engine_close(esper_engine *engine)
         esper_sampler_close(engine->samplers[split]);
     esper_plan_cache_close(engine->plans);
     esper_samples_fini(&engine->samples);
-    esper_backend_close(engine->backend);
-    esper_pool_close(engine->pool);
+    if (!engine->beside) {
+        esper_backend_close(engine->backend);
+        esper_pool_close(engine->pool);
+    }
     esper_mem_free(engine);
 }
 

@@ -15,6 +15,7 @@
 /* One environment, and what came of it. */
 typedef struct fleet_member {
     esper_env   *env;
+    esper_engine *engine; /* of which it is a network */
     uint64_t     seed;
     bool         begun; /* it has trained to its first view */
     bool         taken; /* by a thread */
@@ -40,6 +41,8 @@ typedef struct fleet_question {
 
 struct esper_fleet {
     esper_engine    *engine;
+    esper_engine  *(*engine_of)(void *context, uint64_t episode);
+    void            *engine_context;
     const volatile sig_atomic_t *stop_within;
     int              n_envs, n_begun;
     fleet_member    *members; /* (n_envs) */
@@ -81,6 +84,8 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
     if (fleet == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet");
     fleet->engine = desc->engine;
+    fleet->engine_of = desc->engine_of;
+    fleet->engine_context = desc->context;
     fleet->stop_within = desc->stop;
     fleet->n_envs = desc->n_envs;
     pthread_mutex_init(&fleet->lock, NULL);
@@ -95,6 +100,8 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
         esper_fleet_close(fleet);
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", desc->n_envs);
     }
+    for (int i = 0; i < desc->n_envs; i++)
+        fleet->members[i].engine = desc->engine;
     *fleet_out = fleet;
     return ESPER_OK;
 }
@@ -144,7 +151,7 @@ static esper_status open_env(esper_fleet *fleet, int index, esper_backend_stream
     member->n_steps = 0;
     member->seconds = 0.0;
     member->accuracy_final = (double)NAN;
-    status = esper_env_open(&(esper_env_desc){.engine = fleet->engine,
+    status = esper_env_open(&(esper_env_desc){.engine = member->engine,
                                               .stream = stream,
                                               .seed = member->seed,
                                               .stop = fleet->stop_within,
@@ -286,12 +293,21 @@ static esper_status settle(esper_fleet *fleet, int index)
     return status;
 }
 
+/* Decisions that its episode has still room for. */
+static int decisions_left(const esper_fleet *fleet, const fleet_member *member, int wanted)
+{
+    int left = member->engine->config.epochs - member->n_steps;
+
+    return fleet->engine_of == NULL || wanted < left ? wanted : left;
+}
+
 /* A decision, where one is due, and the way to the next view, where there is one. */
 static esper_status play_env(esper_fleet *fleet, int index, esper_backend_stream *stream)
 {
     fleet_member *member = &fleet->members[index];
-    bool last = fleet->last && member->n_left == 1;
     const esper_policy_view *view = esper_env_look_at(member->env).view;
+    bool last = fleet->engine_of != NULL ? view != NULL && decisions_left(fleet, member, 1 << 30) == 1
+                                         : fleet->last && member->n_left == 1;
 
     assert(member->begun || view == NULL);
     esper_env_move(member->env, stream);
@@ -410,8 +426,13 @@ static esper_status open_all(esper_fleet *fleet)
 esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number)
 {
     fleet->n_begun = fleet->n_envs;
-    for (int i = 0; i < fleet->n_begun; i++)
-        fleet->members[i].seed = esper_fleet_seed(fleet->engine->config.seed, number + (uint64_t)i);
+    for (int i = 0; i < fleet->n_begun; i++) {
+        uint64_t episode = number + (uint64_t)i;
+
+        fleet->members[i].seed = esper_fleet_seed(fleet->engine->config.seed, episode);
+        if (fleet->engine_of != NULL)
+            fleet->members[i].engine = fleet->engine_of(fleet->engine_context, episode);
+    }
     return open_all(fleet);
 }
 
@@ -429,7 +450,8 @@ esper_status esper_fleet_play(esper_fleet *fleet, int n_decisions, bool last, co
                               const esper_fleet_follower *follower)
 {
     for (int i = 0; i < fleet->n_begun; i++)
-        fleet->members[i].n_left = n_decisions + (fleet->members[i].begun ? 0 : 1);
+        fleet->members[i].n_left =
+            decisions_left(fleet, &fleet->members[i], n_decisions) + (fleet->members[i].begun ? 0 : 1);
     fleet->step = play_env;
     fleet->last = last;
     fleet->mind = mind;

@@ -20,6 +20,10 @@ typedef struct esper_fleet_desc {
     esper_engine
         *engine; /* for growing; borrowed. Its seed is that of the whole, its epochs are decisions of an episode */
     int           n_envs;
+    /* The engine of an episode, where not all are of that one: on the same threads. Each then has as many decisions as its engine's
+     * configuration has epochs. NULL: all are of `engine`. */
+    esper_engine *(*engine_of)(void *context, uint64_t episode);
+    void         *context; /* of engine_of */
     const volatile sig_atomic_t *stop; /* becomes non-zero: leave in the midst of an epoch, with E_STOPPED. Or NULL */
 } esper_fleet_desc;
 

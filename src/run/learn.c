@@ -20,41 +20,73 @@
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-/* What the policy is for, out of an environment as it will be met. */
-static esper_status identify(learn *self)
+/* What a policy that learned on this entry alone would be for, out of an environment as it will be met. */
+static esper_status identify_entry(learn *self, const esper_curriculum_entry *entry, esper_learned_identity *identity)
 {
     const esper_config *config = &self->base.config;
     const char *ids[ESPER_MAX_SLOTS];
-    esper_learned_identity *identity = &self->identity;
     const esper_network *network;
     esper_env *env;
     esper_status status;
 
-    ESPER_TRY(esper_env_open(&(esper_env_desc){.engine = self->base.engine, .seed = config->seed}, &env));
+    ESPER_TRY(esper_env_open(&(esper_env_desc){.engine = entry->engine, .seed = config->seed}, &env));
     network = esper_env_look_at(env).network;
     for (int k = 0; k < network->slots.n; k++)
         ids[k] = network->slots.slot[k].id;
     esper_learned_identity_init(identity);
     snprintf(identity->task, sizeof(identity->task), "%s", self->base.task->name);
     snprintf(identity->reward, sizeof(identity->reward), "%.*s", (int)sizeof(identity->reward) - 1, config->reward);
-    identity->topology = self->base.engine->host.topology;
-    identity->max_epochs = config->epochs;
+    identity->topology = entry->engine->host.topology;
+    identity->max_epochs = entry->engine->config.epochs;
     identity->gates = config->gates;
     identity->width = identity->hidden = config->policy_width;
-    self->params_host = esper_net_count_params(&network->net, 0);
+    if (entry == self->curriculum.entry)
+        self->params_host = esper_net_count_params(&network->net, 0);
     status = esper_learned_identity_set_slots(identity, ids, network->slots.n);
     esper_env_close(env);
-    return status;
+    return status == ESPER_OK ? ESPER_OK : esper_fail_within(status, "%s: ", entry->task->name);
+}
+
+/* What the policy is for: the kinds of all hosts, with room for the slots of the one that has most, and for the longest episodes. */
+static esper_status identify(learn *self)
+{
+    esper_learned_identity *identity = &self->identity;
+
+    self->each = esper_mem_alloc((size_t)self->curriculum.n * sizeof(*self->each));
+    if (self->each == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "what %d tasks are", self->curriculum.n);
+    for (int i = 0; i < self->curriculum.n; i++)
+        ESPER_TRY(identify_entry(self, &self->curriculum.entry[i], &self->each[i]));
+    *identity = self->each[0];
+    for (int i = 0; i < self->curriculum.n; i++) {
+        identity->topologies |= 1u << self->each[i].topology;
+        if (self->each[i].n_slots > identity->n_slots) {
+            identity->n_slots = self->each[i].n_slots;
+            identity->n_features = self->each[i].n_features;
+            memcpy(identity->slots, self->each[i].slots, sizeof(identity->slots));
+        }
+    }
+    identity->max_epochs = self->curriculum.most_epochs;
+    return ESPER_OK;
+}
+
+int learn_entry_of(const learn *self, uint64_t episode, uint32_t rounds_before)
+{
+    return esper_curriculum_draw(&self->curriculum, episode, (double)rounds_before / self->base.config.rounds);
+}
+
+static esper_engine *engine_of(void *context, uint64_t episode)
+{
+    const learn *self = context;
+
+    return self->curriculum.entry[learn_entry_of(self, episode, self->round)].engine;
 }
 
 static esper_status open_parts(learn *self)
 {
     const esper_config *config = &self->base.config;
-    esper_learner_desc learner = {.config = config,
-                                  .identity = &self->identity,
-                                  .ranks = &self->base.ranks,
-                                  .n_envs = config->envs,
-                                  .n_steps = config->epochs};
+    esper_learner_desc learner = {
+        .config = config, .identity = &self->identity, .ranks = &self->base.ranks, .n_envs = config->envs};
     esper_config hosts = *config;
     esper_fleet_desc fleet = {0};
     esper_status status;
@@ -64,15 +96,24 @@ static esper_status open_parts(learn *self)
                           config->epochs);
     hosts.policy_cmd[0] = '\0'; /* it is not each environment's own */
     snprintf(hosts.policy, sizeof(hosts.policy), "%s", esper_policy_none.name);
+    if (config->policy_cmd[0] != '\0')
+        hosts.tasks[0] = '\0'; /* a program is shown one kind of host */
     status = run_base_open_engine(&self->base, &hosts);
+    if (status == ESPER_OK)
+        status = esper_curriculum_init(&self->curriculum, self->base.task, self->base.engine);
     if (status == ESPER_OK)
         status = identify(self);
     ESPER_TRY(run_base_settle(&self->base, status));
     if (esper_ranks_are_many(&self->base.ranks)) /* can they work together? */
         ESPER_TRY(esper_pact_check(self->base.engine, true, self->base.ranks.comm));
     learner.backend = self->base.engine->backend;
+    learner.n_steps = self->curriculum.most_epochs;
     ESPER_TRY(esper_learner_open(&learner, &self->learner));
     fleet.engine = self->base.engine;
+    if (self->curriculum.n > 1) {
+        fleet.engine_of = engine_of;
+        fleet.context = self;
+    }
     fleet.n_envs = esper_learner_own_envs(self->learner);
     assert(fleet.n_envs >= 1 && fleet.n_envs <= config->envs);
     ESPER_TRY(esper_fleet_open(&fleet, &self->fleet));
@@ -113,7 +154,7 @@ static esper_status write_policy(learn *self)
     snprintf(round, sizeof(round), "%" PRIu32, self->round);
     snprintf(episodes, sizeof(episodes), "%" PRIu64, self->n_episodes);
     snprintf(steps, sizeof(steps), "%" PRIu64, self->n_steps);
-    snprintf(data, sizeof(data), "%016" PRIx64, esper_dataset_hash(self->base.data));
+    snprintf(data, sizeof(data), "%016" PRIx64, esper_curriculum_hash_data(&self->curriculum));
     learn_write_rows(self, rows);
     n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
     for (int i = 0; i < LEARN_RECENT; i++)
@@ -193,7 +234,7 @@ static esper_status take_up(learn *self, const esper_learned_file *file)
     uint64_t round;
 
     ESPER_TRY(esper_learned_check(file, &self->identity));
-    snprintf(data, sizeof(data), "%016" PRIx64, esper_dataset_hash(self->base.data));
+    snprintf(data, sizeof(data), "%016" PRIx64, esper_curriculum_hash_data(&self->curriculum));
     if (recorded != NULL && strcmp(recorded, data) != 0)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "%s: the data is not what the policy has learned on so far: it would go on as another run. "
@@ -381,19 +422,19 @@ static void show(learn *self, double part, const esper_learn_round *round)
 static void show_part(void *context, double part)
 {
     learn *self = context;
-    int n = (int)(part * self->base.config.epochs);
+    int n = (int)(part * self->curriculum.most_epochs);
 
-    if (n <= self->n_shown || n >= self->base.config.epochs)
+    if (n <= self->n_shown || n >= self->curriculum.most_epochs)
         return;
     self->n_shown = n;
-    show(self, (double)n / self->base.config.epochs, NULL);
+    show(self, (double)n / self->curriculum.most_epochs, NULL);
 }
 
 /* Decisions of all environments from this one on, and the way to the next. Returns how many: all that are left where nobody has
  * to be heard between them; a program is asked for one of each in turn, and ranks meet after each. */
 static esper_status play_steps(learn *self, int step, int *n_out)
 {
-    int epochs = self->base.config.epochs;
+    int epochs = self->curriculum.most_epochs;
     esper_fleet_mind mind = esper_learner_mind(self->learner);
     esper_fleet_follower all = {.stop = self->desc->stop, .context = self, .step = show_part};
     double began = esper_clock_seconds();
@@ -492,7 +533,7 @@ static esper_status learn_from(learn *self, esper_learn_round *round)
 {
     if (self->program == NULL)
         return esper_learner_finish(self->learner, &round->report);
-    round->report.n_steps = self->base.config.envs * self->base.config.epochs;
+    round->report.n_steps = self->base.config.envs * self->curriculum.most_epochs;
     for (int head = 0; head < ESPER_N_HEADS; head++)
         round->report.update.head_entropy[head] = (double)NAN;
     round->report.update.move.kl = round->report.update.explained_variance = (double)NAN;
@@ -530,10 +571,10 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     if (self->desc->drill != NULL)
         esper_learner_drill(self->learner, self->desc->drill(round.round));
     status = settle_step(self, begin_round(self));
-    for (int step = 0, n; status == ESPER_OK && step < self->base.config.epochs; step += n) {
+    for (int step = 0, n; status == ESPER_OK && step < self->curriculum.most_epochs; step += n) {
         status = settle_step(self, play_steps(self, step, &n));
         if (status == ESPER_OK)
-            show(self, (double)(step + n) / self->base.config.epochs, NULL);
+            show(self, (double)(step + n) / self->curriculum.most_epochs, NULL);
     }
     if (status != ESPER_OK) { /* what it was spent on is known all the same */
         add_times(self, esper_clock_seconds() - began, &before);
@@ -704,6 +745,8 @@ esper_status esper_learn_run(const esper_learn_desc *desc, esper_learn_result *r
     learn_close_records(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     esper_fleet_close(self->fleet);
     esper_learner_close(self->learner);
+    esper_curriculum_fini(&self->curriculum);
+    esper_mem_free(self->each);
     esper_policy_close(self->program);
     run_base_fini(&self->base);
     esper_mem_free(self->decisions);

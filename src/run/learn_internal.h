@@ -2,6 +2,7 @@
 #ifndef ESPER_RUN_LEARN_INTERNAL_H
 #define ESPER_RUN_LEARN_INTERNAL_H
 
+#include "run/curriculum.h"
 #include "run/learn.h"
 #include "run/run_base.h"
 
@@ -11,7 +12,9 @@ typedef struct learn {
     run_base                base;
     esper_bus               logs; /* copies for other people's tools */
     const esper_learn_desc *desc;
-    esper_learned_identity  identity;
+    esper_learned_identity  identity;   /* of all that it learns on */
+    esper_curriculum        curriculum; /* and what that is */
+    esper_learned_identity *each;       /* (curriculum.n) what each of them would be the identity of */
     esper_learner          *learner;
     esper_fleet            *fleet;
     esper_policy           *program; /* that decides and learns outside; NULL: the learner does */
@@ -38,6 +41,9 @@ typedef struct learn {
     double             round_wall, fleet_wall;
     esper_learn_result result;
 } learn;
+
+/* The entry of the curriculum that an episode is of, of the round behind so many others. */
+int learn_entry_of(const learn *self, uint64_t episode, uint32_t rounds_before);
 
 /* learn_outside.c: a program decides about all environments, and is told what its decisions were worth. */
 esper_status learn_open_program(learn *self);

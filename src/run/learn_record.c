@@ -95,6 +95,7 @@ static void push_germination(learn *self, int env, int t)
     size_t at = esper_rollout_at(rollout, env, t);
     uint64_t episode = self->n_episodes - (uint64_t)self->base.config.envs + (uint64_t)env;
     esper_fact fact = fact_of(self, ESPER_FACT_DECISION);
+    const esper_learned_identity *of;
     const esper_blueprint *blueprint;
     esper_decision decision;
     esper_action action;
@@ -102,15 +103,16 @@ static void push_germination(learn *self, int env, int t)
 
     memcpy(action.choice, rollout->actions + at * ESPER_N_HEADS, sizeof(action.choice));
     esper_action_decide(&action, &decision);
-    blueprint = esper_policy_blueprint(self->identity.topology, decision.blueprint);
+    of = &self->each[learn_entry_of(self, episode, self->round - 1)];
+    blueprint = esper_policy_blueprint(of->topology, decision.blueprint);
     snprintf(line, sizeof(line), "{\"round\":%" PRIu32 ",\"env\":%d,\"epoch\":%d}", self->round, env, t + 1);
-    fact.decision.number = (int64_t)episode * self->base.config.epochs + t;
+    fact.decision.number = (int64_t)episode * self->curriculum.most_epochs + t;
     fact.decision.accepted = rollout->accepted[at];
     fact.decision.tempo = decision.tempo;
     fact.decision.alpha_target = decision.target;
     fact.decision.source = "policy";
     fact.decision.op = esper_slot_op_name(decision.op);
-    fact.decision.slot = self->identity.slots[decision.slot];
+    fact.decision.slot = of->slots[decision.slot];
     fact.decision.blueprint = blueprint != NULL ? blueprint->name : "";
     fact.decision.blend = esper_style_blend(decision.style);
     fact.decision.line = line;

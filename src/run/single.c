@@ -14,6 +14,17 @@ esper_status esper_single_engine(const esper_task *task, const esper_config *con
         engine_out);
 }
 
+esper_status esper_single_engine_beside(const esper_task *task, const esper_config *config, esper_use use,
+                                        esper_dataset *data, const esper_engine *beside, esper_engine **engine_out)
+{
+    esper_host host = esper_task_host(task, config, esper_dataset_info_get(data));
+
+    return esper_engine_open(
+        &(esper_engine_desc){
+            .task = task->name, .data = data, .host = &host, .config = config, .use = use, .beside = beside},
+        engine_out);
+}
+
 /* Takes over the data. */
 static esper_status open_on(const esper_task *task, const esper_config *config, esper_use use, esper_dataset *data,
                             esper_network **network_out)

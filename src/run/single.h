@@ -20,4 +20,8 @@ void esper_single_close(esper_network *network);
 esper_status esper_single_engine(const esper_task *task, const esper_config *config, esper_use use, esper_dataset *data,
                                  int threads, esper_engine **engine_out);
 
+/* The same on the threads and the backend of another engine, which is closed after it. */
+esper_status esper_single_engine_beside(const esper_task *task, const esper_config *config, esper_use use,
+                                        esper_dataset *data, const esper_engine *beside, esper_engine **engine_out);
+
 #endif

@@ -23,6 +23,14 @@ expect_code 0
 expect_words out "4 environments on 1 thread of each of 2 ranks"
 expect_equal "lines of rounds" "$(grep -cE '^ +[1-3]/3 ' out.txt)" 3
 
+# Episodes of several tasks, of different lengths: every rank knows which.
+tasks="synth blocks=3 channels=2 batch=8 epochs=2, synth_table batch=8 epochs=4 drawn=2"
+for n in 1 2; do
+    on_ranks $n "${learn[@]}" --tasks "$tasks" --curriculum ladder --run-dir tasks-$n
+    expect_code 0
+done
+expect_same "policies of 1 and 2 ranks, of several tasks" tasks-1/policy.safetensors tasks-2/policy.safetensors
+
 # A fault of one environment: it alone goes back, and all ranks learn the same of it.
 for n in 1 2; do
     on_ranks $n "${learn[@]}" --inject 3:host:param:nan --run-dir drill-$n

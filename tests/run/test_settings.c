@@ -96,6 +96,8 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_rounds] = {"1", ""},
     [KEY_envs] = {"1", ""},
     [KEY_patience] = {"1", "rounds = 16\nepochs = 8\nseed = 3\nlr = 0.5\n"},
+    [KEY_tasks] = {"synth_table", ""},
+    [KEY_curriculum] = {"ladder", "tasks = synth_table\n", .alone_vain = true},
     [KEY_policy_width] = {"16", ""},
     [KEY_ppo_lr] = {"0.01", ""},
     [KEY_ppo_epochs] = {"1", ""},
