@@ -54,6 +54,8 @@ verdict() {
     if [ "$2" = 0 ]; then
         echo "ok      $1"
         grep -hE "$3" "$log" | cut -c1-400 | sed 's/^/        /'
+    elif [ "$2" = 77 ]; then
+        echo "skipped $1: $(grep -m 1 skipped "$log" | cut -c1-200)"
     else
         echo "FAILED  $1 (exit $2)"
         tail -n 12 "$log" | cut -c1-300 | sed 's/^/        /'

@@ -14,6 +14,11 @@ static esper_status alloc_seen(esper_backend *be, size_t bytes, void **mem_out)
     return ESPER_OK;
 }
 
+static void release_seen(esper_backend *be, void *mem)
+{
+    esper_device_release(((cuda_backend *)be)->device, mem);
+}
+
 static esper_status enqueue_seen(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
     ESPER_TRY(esper_backend_cuda.enqueue(be, stream, launch));
@@ -46,6 +51,7 @@ esper_status parity_cuda_open(esper_pool *pool, esper_backend **be_out)
 
     seen = esper_backend_cuda;
     seen.alloc = alloc_seen;
+    seen.release = release_seen;
     seen.enqueue = enqueue_seen;
     seen.enqueue_programs = enqueue_programs_seen;
     seen.copy_in = copy_in_seen;
