@@ -162,6 +162,15 @@ static void note_unwritten(run *self)
              entries, self->why_unsaved, esper_shell_quote_path(self->base.dir, quoted), self->saved_epoch);
 }
 
+/* For the records. A run whose weights are not saved is not done, whatever it came to: who reads its store, as a comparison does,
+ * is to know that, and goes on with it. */
+static esper_status way_it_ended(const run *self, esper_status status)
+{
+    if (status != ESPER_OK)
+        return status;
+    return self->result.stopped ? ESPER_E_STOPPED : self->is_unsaved ? ESPER_E_IO : ESPER_OK;
+}
+
 /* Of a replay: there is nothing left to make again. */
 static bool is_replayed(const run *self)
 {
@@ -490,7 +499,7 @@ static esper_status run_all(run *self)
     if (status != ESPER_OK)
         ESPER_FAIL(status, "%s", message);
     note_unwritten(self);
-    end = run_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    end = run_end(self, way_it_ended(self, status));
     run_base_close_store(&self->base, &end); /* synced before the events say that all is done */
     self->store_ended = true;
     run_tell(self, &end);
@@ -530,7 +539,7 @@ static esper_status play(const esper_run_desc *desc, esper_run_result *result_ou
     self->result.loss_test = self->result.acc_test = self->result.total_reward = (double)NAN;
     esper_bus_init(&self->bus, 0);
     status = run_all(self);
-    ended = status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status;
+    ended = way_it_ended(self, status);
     if (status == ESPER_OK)
         close_records(self);
     snprintf(message, sizeof(message), "%s", esper_last_error());
