@@ -6,11 +6,11 @@
          forms: eager, compile, graph (a CUDA graph of the whole step), compile_graph (torch.compile's own CUDA
          graphs, behind it the optimiser); the last three unless named
 
-All networks and forms are made ready side by side, as compiling takes long; then, one at a time, ours and each form
-are measured in turn. A measurement is half a second of steps, waited for every sixteen as ours are; the peer's batch
-lies on the device, ours is gathered in every step. One line for each form: medians, the median ratio of pairs and its
-spread.
-Without --esper the peer alone. A program of its own measures each network:
+All networks and forms are made ready side by side, as compiling takes long, each in a process of its own, so that one
+which ends, or loses the device, takes no other with it; then, one at a time, ours and each form are measured in turn. A
+measurement is half a second of steps, waited for every sixteen as ours are; the peer's batch lies on the device, ours
+is gathered in every step. One line for each form: medians, the median ratio of pairs and its spread.
+Without --esper the peer alone. A program of its own measures each form of a network:
          train_gpu.py --peer NET PRECISION, which answers lines "ready FORM" and "FORM" as train_torch.py does
 """
 import json
@@ -78,7 +78,11 @@ class GpuPeer(train_torch.Peer):
         with torch.cuda.graph(graph):
             forward_backward()
             optimiser.step()
-        return graph.replay
+
+        def replay(_keep=(model, optimiser)):  # the graph has their addresses, and does not hold their memory
+            graph.replay()
+
+        return replay
 
     def ready(self, form):
         if form not in self.steps:
@@ -130,14 +134,20 @@ class Program:
         for line in self.process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
-        return {"error": "it ended"}
+        return self.ended()
+
+    def ended(self):
+        try:
+            return {"error": f"it ended, exit status {self.process.wait(10)}"}
+        except subprocess.TimeoutExpired:
+            return {"error": "it says nothing more"}
 
     def ask(self, line):
         try:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
         except OSError:
-            return {"error": "it ended"}
+            return self.ended()
         return self.listen()
 
     def close(self):
@@ -151,22 +161,35 @@ class Program:
             self.process.kill()
 
 
+def side_by_side(work, items):
+    threads = [threading.Thread(target=work, args=(item,)) for item in items]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 class Contest:
     """A network: ours, the peer, and what was measured."""
 
     def __init__(self, net, options):
         self.net, self.forms, self.times, self.errors = net, options["forms"], {}, {}
-        self.peer = Program([sys.executable, os.path.abspath(__file__), "--peer", net, options["precision"]])
+        peer = [sys.executable, os.path.abspath(__file__), "--peer", net, options["precision"]]
+        self.peers = {}
         self.ours = None
         if options["esper"]:
             lib = os.path.join(os.path.dirname(os.path.abspath(options["esper"])), "lib")
             env = dict(os.environ, LD_LIBRARY_PATH=lib) if os.path.isdir(lib) else None
             more = [] if options["precision"] == "fp32" else ["--precision", options["precision"]]
             self.ours = Program([options["esper"], "bench", "train." + net, "--backend", "cuda", "--paced"] + more, env)
-        for form in self.forms:
-            said = self.peer.ask("ready " + form)
+
+        def make_ready(form):
+            self.peers[form] = Program(peer)
+            said = self.peers[form].ask("ready " + form)
             if "error" in said:
                 self.errors[form] = said["error"]
+
+        side_by_side(make_ready, self.forms)
 
     def note(self, name, said):
         if "value" in said:
@@ -179,10 +202,11 @@ class Contest:
             self.note("ours", self.ours.ask("go"))
         for form in self.forms:
             if form not in self.errors:
-                self.note(form, self.peer.ask(form))
+                self.note(form, self.peers[form].ask(form))
 
     def close(self):
-        self.peer.close()
+        for peer in self.peers.values():
+            peer.close()
         if self.ours is not None:
             self.ours.close()
 
@@ -238,19 +262,15 @@ def main():
     def open_one(net):
         contests[net] = Contest(net, options)
 
-    openers = [threading.Thread(target=open_one, args=(net,)) for net in options["nets"]]
-    for opener in openers:
-        opener.start()
-    for opener in openers:
-        opener.join()
+    side_by_side(open_one, options["nets"])
     ready = [contests[net] for net in options["nets"] if net in contests]
     for _ in range(options["rounds"]):
         for contest in ready:
             contest.measure()
     for contest in ready:
         contest.report(options["precision"])
-    if ready:
-        print(json.dumps(ready[0].peer.hello), flush=True)
+    for hello in [peer.hello for contest in ready for peer in contest.peers.values()][:1]:
+        print(json.dumps(hello), flush=True)
     for contest in ready:
         contest.close()
 

@@ -13,7 +13,8 @@
 #     labs      labs of single kernels
 #     grow      a whole run on Fashion-MNIST, replayed; only where the data is packed
 #   All but grow and peers, unless some are named.
-# Environment: KIT, the folder (that of this script); OUT, a folder for one file with all logs; HOST=1 rehearses it without a device,
+# Environment: KIT, the folder (that of this script); OUT, a folder for one file with all logs,
+# named by the parts, so that several calls at a time can share it; HOST=1 rehearses it without a device,
 # over the driver made of the host, with counts to match.
 set -u
 
@@ -58,6 +59,8 @@ verdict() {
         echo "skipped $1: $(grep -m 1 skipped "$log" | cut -c1-200)"
     else
         echo "FAILED  $1 (exit $2)"
+        grep -oE '^=+ +(Program hit|Invalid|Error|Fatal|Warning|Uninitialized|Barrier)[^.]*' "$log" | sort | uniq -c | sort -rn | head -n 8
+        grep -E '"error":|^WRONG' "$log" | head -n 20 | cut -c1-300 | sed 's/^/        /'
         tail -n 12 "$log" | cut -c1-300 | sed 's/^/        /'
     fi
 }
@@ -100,7 +103,7 @@ tests() {
 
 random() {
     ESPER_TEST_COUNT=${RANDOM_COUNT:-3000} run random "${RANDOM_LIMIT:-150}" "$programs/cuda_random"
-    verdict random $? '^([0-9]+ networks|once:)'
+    verdict random $? '^([0-9]+ networks|differs:|more than ref)'
 }
 
 poison() {
@@ -196,7 +199,8 @@ for part in "$@"; do
     echo "---- $part took $((tenths / 10)).$((tenths % 10)) s" >>"$verdicts"
 done
 if [ -n "${OUT:-}" ]; then
-    tail -n +1 "$verdicts" "$logs"/*.log >"$OUT/fleet-logs.txt"
+    parts=$*
+    tail -n +1 "$verdicts" "$logs"/*.log >"$OUT/fleet-${parts// /-}.txt"
 fi
 cat "$verdicts"
 ! grep -qE '^(FAILED|DIFFERS)' "$verdicts"
