@@ -3,9 +3,11 @@
  * stages in their slots, batches that no block divides, either optimiser, dropout. From the same weights both take N_STEPS steps,
  * free-running; losses, gradients, norm buffers and weights are compared, whole tensors by the norm of their difference.
  *
- * Two computations that differ in their last bits can take different ways at a ReLU or a pool, and a gradient then differs by
- * more than rounding. That is rare: on one batch a network may differ, on the next two it must not; and of all networks at most
- * one in MOST_DIFFER may do so.
+ * Two computations that differ in their last bits can take different ways at a ReLU or a pool, and a norm over a few values makes
+ * much of little: a gradient then differs by more than rounding. How much that can be, ref itself says: where a network differs
+ * it is reckoned N_NUDGES times more, from weights whose last bits are others, and what those differ by from ref is allowed,
+ * ALLOWED times. That need not find every such place: beyond it a network may differ on one batch, on the next two it must not; of all
+ * networks at most one in MOST_DIFFER may differ at all. All are compared, and those that are wrong listed, before the test fails.
  *
  * And the same bits: networks alone, three together, all together, once more.
  *
@@ -35,11 +37,23 @@
 #include "support/grown_slots.h"
 #include "tensor/plan.h"
 
-enum { N_STEPS = 3, GROUP = 250, MOST_DIFFER = 50, MOST_THREADS = 32, TOGETHER = 64, ALONE = 4, TRIO = 3 };
+enum {
+    N_STEPS = 3,
+    GROUP = 250,
+    MOST_DIFFER = 50,
+    MOST_THREADS = 32,
+    TOGETHER = 64,
+    ALONE = 4,
+    TRIO = 3,
+    N_NUDGES = 8
+};
 
 /* The tolerance is of a tensor's size, or of LEAST of all gradients' where that is more: gradients that cancel to nothing (a
  * convolution's in front of a norm, in some directions) have no size of their own. */
 static const double TOLERANCE = 2e-4, LEAST = 0.05, MOST_FLOPS = 3e7; /* FLOPs of a step: the reference is slow */
+
+/* A weight is nudged by up to this share of itself: about what a layer's sums in single precision differ by. */
+static const double NUDGE = 2e-6, ALLOWED = 4;
 
 /* ------------------------------------------------------------------------------------------------ drawing */
 
@@ -51,14 +65,16 @@ typedef struct job {
     char text[2048]; /* what it is, for people */
     int n_samples;
     esper_op_kind optimiser;
-    float *born[ESPER_N_FAMILIES]; /* parameters and buffers before the first step */
-    struct trace *ref, *cuda;
+    float *born[ESPER_N_FAMILIES];               /* parameters and buffers before the first step */
+    struct trace *ref, *cuda, *nudged[N_NUDGES]; /* the last: NULL where nobody has asked */
+    uint32_t nudge;                              /* which of them is being reckoned; 0: none */
     char failure[600];
 } job;
 
 /* What came of the steps: of each step losses of samples and gradients, and in the end parameters and buffers. */
 typedef struct trace {
-    float *loss, *grad, *param, *buffer; /* (N_STEPS, samples), (N_STEPS, parameters), (parameters), (buffers) */
+    /* (N_STEPS, samples), (N_STEPS, parameters), (parameters), (buffers), one behind the other */
+    float *loss, *grad, *param, *buffer;
     int64_t n_params, n_buffers;
 } trace;
 
@@ -71,7 +87,7 @@ static esper_rng rng_of(uint32_t number, uint32_t purpose, uint32_t step)
     return rng;
 }
 
-enum { RNG_NETWORK, RNG_WEIGHTS, RNG_DATA };
+enum { RNG_NETWORK, RNG_WEIGHTS, RNG_DATA, RNG_NUDGES };
 
 static int between(esper_rng *rng, int low, int high)
 {
@@ -346,12 +362,13 @@ static trace *trace_of(const job *of, const esper_slab *slab)
         abort();
     out->n_params = esper_slab_count(slab, ESPER_FAMILY_PARAM);
     out->n_buffers = esper_slab_count(slab, ESPER_FAMILY_BUFFER);
-    out->loss = calloc((size_t)N_STEPS * (size_t)of->n_samples, sizeof(float));
-    out->grad = calloc((size_t)(N_STEPS * out->n_params + 1), sizeof(float));
-    out->param = calloc((size_t)out->n_params + 1, sizeof(float));
-    out->buffer = calloc((size_t)out->n_buffers + 1, sizeof(float));
-    if (out->loss == NULL || out->grad == NULL || out->param == NULL || out->buffer == NULL)
+    out->loss =
+        calloc((size_t)(N_STEPS * (of->n_samples + out->n_params) + out->n_params + out->n_buffers), sizeof(float));
+    if (out->loss == NULL)
         abort();
+    out->grad = out->loss + N_STEPS * of->n_samples;
+    out->param = out->grad + N_STEPS * out->n_params;
+    out->buffer = out->param + out->n_params;
     return out;
 }
 
@@ -360,9 +377,6 @@ static void free_trace(trace *out)
     if (out == NULL)
         return;
     free(out->loss);
-    free(out->grad);
-    free(out->param);
-    free(out->buffer);
     free(out);
 }
 
@@ -402,7 +416,15 @@ static esper_status put_inputs(side *self, esper_backend_stream *stream, uint32_
     return ESPER_OK;
 }
 
-/* The steps, all of them queued before anybody waits. */
+static void nudge(const job *of, float *params, int64_t count)
+{
+    esper_rng rng = rng_of(of->number, RNG_NUDGES, of->nudge);
+
+    for (int64_t i = 0; i < count; i++)
+        params[i] *= (float)(1.0 + NUDGE * (2.0 * esper_rng_uniform(&rng) - 1.0));
+}
+
+/* The steps, all of them queued before anybody waits; nudged ones are those of ref, whose slab is the host's. */
 static esper_status take_steps(side *self, esper_backend_stream *stream)
 {
     const job *of = self->job;
@@ -413,6 +435,8 @@ static esper_status take_steps(side *self, esper_backend_stream *stream)
         if (of->born[f] != NULL && self->slab.family[f] != NULL)
             ESPER_TRY(esper_backend_copy_in(self->backend, stream, self->slab.family[f], of->born[f],
                                             (size_t)esper_slab_count(&self->slab, (esper_family)f) * sizeof(float)));
+    if (of->nudge != 0)
+        nudge(of, self->slab.family[ESPER_FAMILY_PARAM], out->n_params);
     for (uint32_t step = 0; step < N_STEPS; step++) {
         for (int i = 0; i < of->n_samples; i++)
             self->sample_ids[i] = step * (uint32_t)of->n_samples + (uint32_t)i;
@@ -460,6 +484,26 @@ static esper_status reckon(job *self)
     }
     close_side(&ref);
     esper_backend_close(backend);
+    return status;
+}
+
+/* Once more, N_NUDGES times, each from weights whose last bits are others. */
+static esper_status reckon_nudged(job *self, esper_backend *backend)
+{
+    esper_status status = ESPER_OK;
+
+    for (int i = 0; i < N_NUDGES && status == ESPER_OK; i++) {
+        side ref;
+
+        self->nudge = (uint32_t)i + 1;
+        status = open_side(&ref, self, backend, NULL);
+        if (status == ESPER_OK) {
+            self->nudged[i] = ref.out = trace_of(self, &ref.slab);
+            status = take_steps(&ref, NULL);
+        }
+        close_side(&ref);
+    }
+    self->nudge = 0;
     return status;
 }
 
@@ -533,6 +577,8 @@ static void close_job(job *self)
 {
     free_trace(self->ref);
     free_trace(self->cuda);
+    for (int i = 0; i < N_NUDGES; i++)
+        free_trace(self->nudged[i]);
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
         free(self->born[f]);
     esper_net_fini(&self->net);
@@ -549,26 +595,37 @@ static double size_of(const float *values, int64_t count)
     return sqrt(size);
 }
 
-/* The largest difference of a comparison, as a share of what is allowed. */
-static double check(job *self, const char *what, const char *name, int step, const float *expected, const float *found,
-                    int64_t count, double least)
+static double distance(const float *a, const float *b, int64_t count)
 {
-    double difference = 0, size = size_of(expected, count), share;
+    double sum = 0;
 
     for (int64_t i = 0; i < count; i++)
-        difference += ((double)expected[i] - (double)found[i]) * ((double)expected[i] - (double)found[i]);
-    difference = sqrt(difference);
-    share = difference / (TOLERANCE * (size + least));
+        sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return sqrt(sum);
+}
+
+/* The difference of some of ref's values from those of the device, as a share of what is allowed. */
+static double check(job *self, const char *what, const char *name, int step, const float *expected, int64_t count,
+                    double least)
+{
+    int64_t at = expected - self->ref->loss;
+    double size = size_of(expected, count), difference = distance(expected, self->cuda->loss + at, count), nudged = 0,
+           share;
+
+    for (int i = 0; i < N_NUDGES && self->nudged[i] != NULL; i++)
+        nudged = fmax(nudged, distance(expected, self->nudged[i]->loss + at, count));
+    share = difference / (TOLERANCE * (size + least) + ALLOWED * nudged);
     if (!(share <= 1.0) && self->failure[0] == '\0')
-        snprintf(self->failure, sizeof(self->failure), "%s of %s, step %d: differs by %.3g, its size is %.3g", what,
-                 name, step, difference, size);
+        snprintf(self->failure, sizeof(self->failure),
+                 "%s of %s, step %d: differs by %.3g, its size is %.3g; ref, nudged, by %.3g", what, name, step,
+                 difference, size, nudged);
     return share <= 1e9 ? share : 1e9;
 }
 
 /* Returns the worst share; where that is above 1 the job has a failure. */
 static double compare(job *self, int64_t first_of[ESPER_MAX_REGIONS + 1], int64_t first_buffer[ESPER_MAX_REGIONS + 1])
 {
-    const trace *a = self->ref, *b = self->cuda;
+    const trace *a = self->ref;
     double worst = 0;
 
     for (int step = 0; step < N_STEPS; step++) {
@@ -576,14 +633,13 @@ static double compare(job *self, int64_t first_of[ESPER_MAX_REGIONS + 1], int64_
         double least = LEAST * size_of(grad, a->n_params) + 1e-6;
 
         worst = fmax(worst, check(self, "the loss", "each sample", step, a->loss + step * self->n_samples,
-                                  b->loss + step * self->n_samples, self->n_samples, 1e-2));
+                                  self->n_samples, 1e-2));
         for (int t = 0; t < self->net.n_tensors; t++) {
             const esper_tensor *tensor = &self->net.tensors[t];
             int64_t at = first_of[tensor->region] + tensor->offset;
 
             if (tensor->role == ESPER_ROLE_PARAM)
-                worst = fmax(worst, check(self, "the gradient", tensor->name, step, grad + at,
-                                          b->grad + step * b->n_params + at, tensor->count, least));
+                worst = fmax(worst, check(self, "the gradient", tensor->name, step, grad + at, tensor->count, least));
         }
     }
     for (int t = 0; t < self->net.n_tensors; t++) {
@@ -591,12 +647,10 @@ static double compare(job *self, int64_t first_of[ESPER_MAX_REGIONS + 1], int64_
 
         if (tensor->role == ESPER_ROLE_PARAM)
             worst = fmax(worst, check(self, "the weights", tensor->name, N_STEPS,
-                                      a->param + first_of[tensor->region] + tensor->offset,
-                                      b->param + first_of[tensor->region] + tensor->offset, tensor->count, 0.1));
+                                      a->param + first_of[tensor->region] + tensor->offset, tensor->count, 0.1));
         if (tensor->role == ESPER_ROLE_BUFFER)
             worst = fmax(worst, check(self, "the statistics", tensor->name, N_STEPS,
-                                      a->buffer + first_buffer[tensor->region] + tensor->offset,
-                                      b->buffer + first_buffer[tensor->region] + tensor->offset, tensor->count, 0.1));
+                                      a->buffer + first_buffer[tensor->region] + tensor->offset, tensor->count, 0.1));
     }
     return worst;
 }
@@ -670,25 +724,38 @@ static int by_size(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
-/* A network that differed: on two other batches it must not. */
-static void run_again(esper_backend *cuda, esper_backend *ref, const job *first, double seconds[2])
+/* Whether it agrees with ref where what ref itself differs by, nudged, is allowed. */
+static bool agrees_nudged(job *self, esper_backend *ref)
 {
-    print_message("once: %s: %s\n", first->text, first->failure);
-    for (uint32_t batch = 1; batch <= 2; batch++) {
+    self->failure[0] = '\0';
+    if (reckon_nudged(self, ref) != ESPER_OK)
+        fail_msg("%s: nudged: %s", self->text, esper_last_error());
+    (void)compare_laid_out(self, ref);
+    return self->failure[0] == '\0';
+}
+
+/* Whether a network that differed, beyond what ref does, is right on two other batches. */
+static bool agrees_again(esper_backend *cuda, esper_backend *ref, const job *first, double seconds[2])
+{
+    bool agrees = true;
+
+    for (uint32_t batch = 1; batch <= 2 && agrees; batch++) {
         job *again = run_jobs(cuda, &first->number, batch, 1, seconds);
 
         (void)compare_laid_out(again, ref);
-        if (again->failure[0] != '\0')
-            fail_msg("%s\nat first: %s\nbatch %u: %s", first->text, first->failure, batch, again->failure);
+        agrees = again->failure[0] == '\0' || agrees_nudged(again, ref);
+        if (!agrees)
+            print_message("WRONG: network %u, batch %u: %s\n", first->number, batch, again->failure);
         close_job(again);
         free(again);
     }
+    return agrees;
 }
 
 static void networks_agree_with_ref(void **state)
 {
     int first = from_environment("ESPER_TEST_FIRST", 0), n = from_environment("ESPER_TEST_COUNT", effort(8, 3)),
-        n_differ = 0, n_texts = 0, n_seeds = 0;
+        n_differ = 0, n_wrong = 0, n_texts = 0, n_seeds = 0;
     double *shares = calloc((size_t)n, sizeof(*shares)), seconds[2] = {0, 0};
     esper_backend *cuda = open_named("cuda"), *ref = open_named("ref");
 
@@ -708,7 +775,11 @@ static void networks_agree_with_ref(void **state)
             n_seeds += jobs[i].slots.n - esper_slots_count(&jobs[i].slots, 1u << ESPER_STAGE_DORMANT);
             if (jobs[i].failure[0] != '\0') {
                 n_differ++;
-                run_again(cuda, ref, &jobs[i], seconds);
+                print_message("differs: %s: %s\n", jobs[i].text, jobs[i].failure);
+                if (!agrees_nudged(&jobs[i], ref)) {
+                    print_message("more than ref does: network %u: %s\n", jobs[i].number, jobs[i].failure);
+                    n_wrong += !agrees_again(cuda, ref, &jobs[i], seconds);
+                }
             }
         }
         for (int i = 0; i < some; i++)
@@ -718,9 +789,10 @@ static void networks_agree_with_ref(void **state)
     qsort(shares, (size_t)n, sizeof(*shares), by_size);
     print_message(
         "%d networks (%d of texts, %d seeds), %d steps each, on %s: largest difference beside a tensor %.1e in "
-        "the middle, %.1e of 99 in 100; %d above %.0e once; ref took %.1f s, the device %.1f s\n",
+        "the middle, %.1e of 99 in 100; %d above %.0e, %d wrong; ref took %.1f s, the device %.1f s\n",
         n, n_texts, n_seeds, N_STEPS, esper_backend_identity(cuda), TOLERANCE * shares[n / 2],
-        TOLERANCE * shares[n * 99 / 100], n_differ, TOLERANCE, seconds[0], seconds[1]);
+        TOLERANCE * shares[n * 99 / 100], n_differ, TOLERANCE, n_wrong, seconds[0], seconds[1]);
+    assert_int_equal(n_wrong, 0);
     assert_true(n_differ <= n / MOST_DIFFER + 1);
     free(shares);
     esper_backend_close(ref);
