@@ -16,6 +16,20 @@ file(GLOB tensor_cuda_headers CONFIGURE_DEPENDS
 list(APPEND tensor_cuda_headers "${PROJECT_SOURCE_DIR}/src/tensor/op.h" "${PROJECT_SOURCE_DIR}/src/base/rng.h"
     "${PROJECT_SOURCE_DIR}/include/esper.h")
 
+# The names of a source's kernels, as macros make them up: of what the preprocessor leaves, every function that is given lanes as kernels
+# are (tensor/cuda/dialect.cuh). The text is one of C to it, as the compiler need not know C++.
+function(esper_kernels_of source names_out)
+    execute_process(COMMAND "${CMAKE_C_COMPILER}" -E -P -x c "-I${PROJECT_SOURCE_DIR}/src" "-I${PROJECT_SOURCE_DIR}/include" "${source}"
+        OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCHALL "[A-Za-z0-9_]+\\(const __grid_constant__" names "${text}")
+    list(TRANSFORM names REPLACE "\\(.*" "")
+    if(NOT names)
+        message(FATAL_ERROR "no kernels were found in ${source}")
+    endif()
+    list(JOIN names " " names)
+    set(${names_out} "${names}" PARENT_SCOPE)
+endfunction()
+
 # Compiles the images and gives the target the list of them, with the texts that they are made of: where no image fits a device, NVRTC
 # compiles those (device/cuda_module.h).
 function(esper_add_tensor_cuda target)
@@ -26,6 +40,7 @@ function(esper_add_tensor_cuda target)
     set(rows "")
     set(headers "")
     set(images "")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tensor_cuda_sources} ${tensor_cuda_headers})
     foreach(source IN LISTS tensor_cuda_sources)
         get_filename_component(name "${source}" NAME_WE)
         set(image "${folder}/${name}.fatbin")
@@ -44,7 +59,8 @@ function(esper_add_tensor_cuda target)
             list(APPEND symbols "esper_tensor_image_${name}" "esper_tensor_image_${name}_end")
             set(binary "esper_tensor_image_${name}, .source = esper_tensor_source_${name}, .headers = headers},\n     esper_tensor_image_${name}_end")
         endif()
-        string(APPEND rows "    {{.name = \"${name}.cu\", .binary = ${binary}},\n")
+        esper_kernels_of("${source}" kernels)
+        string(APPEND rows "    {{.name = \"${name}.cu\", .binary = ${binary},\n     \" ${kernels} \"},\n")
     endforeach()
     foreach(header IN LISTS tensor_cuda_headers)
         file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}/src" "${header}") # as it is included
@@ -64,7 +80,7 @@ function(esper_add_tensor_cuda target)
         "__asm__(\".section .rodata\\n\"\n${assembly}        \".balign 16\\n\"\n        \".previous\\n\");\n\n"
         "#define HIDDEN(name) extern const char name[] __attribute__((visibility(\"hidden\")));\n${declarations}\n\n"
         "static const esper_cuda_header headers[] = {\n${headers}    {NULL, NULL},\n};\n\n"
-        "const esper_tensor_image esper_tensor_images[] = {\n${rows}    {{.name = NULL}, NULL},\n};\n")
+        "const esper_tensor_image esper_tensor_images[] = {\n${rows}    {{.name = NULL}, NULL, NULL},\n};\n")
     file(CONFIGURE OUTPUT "${list}" CONTENT "${text}" @ONLY)
     set_source_files_properties("${list}" PROPERTIES
         OBJECT_DEPENDS "${images};${tensor_cuda_sources};${tensor_cuda_headers}")

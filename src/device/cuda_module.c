@@ -120,18 +120,6 @@ esper_status esper_cuda_module_get(esper_device *device, const esper_cuda_image 
     return st;
 }
 
-bool esper_cuda_module_has(esper_cuda_module *module, const char *name)
-{
-    CUfunction kernel = NULL;
-    bool has;
-
-    if (ESPER_CUDA_RAW(cuCtxPushCurrent, module->context) != CUDA_SUCCESS)
-        return false;
-    has = ESPER_CUDA_RAW(cuModuleGetFunction, &kernel, module->handle, name) == CUDA_SUCCESS;
-    esper_cuda_leave();
-    return has;
-}
-
 /* Since CUDA 12 kernels are loaded when first needed; asking for an attribute is need enough. */
 esper_status esper_cuda_module_kernel(esper_cuda_module *module, const char *name, CUfunction *kernel_out)
 {

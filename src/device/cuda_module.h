@@ -25,9 +25,6 @@ esper_status esper_cuda_module_get(esper_device *device, const esper_cuda_image 
 /* A kernel, made ready to launch: its first launch loads nothing more, so it may be one under capture. */
 esper_status esper_cuda_module_kernel(esper_cuda_module *module, const char *name, CUfunction *kernel_out);
 
-/* Whether it has a kernel of that name. */
-bool esper_cuda_module_has(esper_cuda_module *module, const char *name);
-
 /* "embedded", or "NVRTC 13.0 for sm_90". */
 const char *esper_cuda_module_origin(const esper_cuda_module *module);
 

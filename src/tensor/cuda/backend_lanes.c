@@ -31,27 +31,31 @@ struct cuda_group {
 
 static const esper_cuda_image no_image = {.name = "kernels", .source = ""};
 
-/* In the device's context. Looks through the images, each of which is loaded the first time: those that name the kernel first, as one
- * that has to be compiled takes long. */
+static bool has_kernel(const esper_tensor_image *image, const char *name)
+{
+    char words[96];
+
+    snprintf(words, sizeof(words), " %s ", name);
+    return strstr(image->kernels, words) != NULL;
+}
+
+/* Its image is loaded the first time; no other is, as one that has to be compiled takes long. */
 static esper_status find_kernel(cuda_lanes_table *table, const char *name, CUfunction *function_out)
 {
+    const esper_tensor_image *image = esper_tensor_images;
     esper_cuda_module *module;
 
+    while (image->image.name != NULL && !has_kernel(image, name))
+        image++;
+    if (image->image.name == NULL)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "this build has no CUDA kernel %s", name);
     if (esper_cuda_driver_now.knows_kernels) {
         ESPER_TRY(esper_cuda_module_get(table->device, &no_image, &module));
-        return esper_cuda_module_kernel(module, name, function_out);
+    } else {
+        ESPER_TRY(esper_cuda_module_get(table->device, &image->image, &module));
+        table->origin = esper_cuda_module_origin(module);
     }
-    for (int named = 1; named >= 0; named--)
-        for (const esper_tensor_image *image = esper_tensor_images; image->image.name != NULL; image++) {
-            if ((strstr(image->image.source, name) != NULL) != (named == 1))
-                continue;
-            ESPER_TRY(esper_cuda_module_get(table->device, &image->image, &module));
-            if (esper_cuda_module_has(module, name)) {
-                table->origin = esper_cuda_module_origin(module);
-                return esper_cuda_module_kernel(module, name, function_out);
-            }
-        }
-    return ESPER_FAIL(ESPER_E_UNSUPPORTED, "this build has no CUDA kernel %s", name);
+    return esper_cuda_module_kernel(module, name, function_out);
 }
 
 /* Of what computes here: machine code that was built in, or the sources and who has compiled them. */

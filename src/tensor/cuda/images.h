@@ -7,7 +7,8 @@
 
 typedef struct esper_tensor_image {
     esper_cuda_image image;
-    const void      *end; /* of its binary; NULL: the build had no CUDA compiler */
+    const void      *end;     /* of its binary; NULL: the build had no CUDA compiler */
+    const char      *kernels; /* their names, each with a space before and behind it */
 } esper_tensor_image;
 
 /* Ends where name is NULL. */
