@@ -421,7 +421,7 @@ static void nudge(const job *of, float *params, int64_t count)
     esper_rng rng = rng_of(of->number, RNG_NUDGES, of->nudge);
 
     for (int64_t i = 0; i < count; i++)
-        params[i] *= (float)(1.0 + NUDGE * (2.0 * esper_rng_uniform(&rng) - 1.0));
+        params[i] *= (float)(1.0 + NUDGE * (2.0 * (double)esper_rng_uniform(&rng) - 1.0));
 }
 
 /* The steps, all of them queued before anybody waits; nudged ones are those of ref, whose slab is the host's. */
