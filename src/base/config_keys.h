@@ -90,8 +90,8 @@
       "name `trials` among --policies")                                                                                \
     X(KINDS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_TRIALS),                                         \
       "neither trials nor the heuristic decide", "give --policy trials", "name `trials` among --policies")             \
-    X(PLATEAUS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_PROGRAM),                                     \
-      "neither the heuristic nor a program decides, and nobody else looks for plateaus", "",                           \
+    X(PLATEAUS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_LEARNED | ESPER_CONFIG_BY_PROGRAM),           \
+      "neither the heuristic, a policy that learns nor a program decides, and nobody else looks for plateaus", "",     \
       "name `heuristic` among --policies")                                                                             \
     X(SCRIPT, use->deciders & ESPER_CONFIG_BY_SCRIPT,                                                                  \
       "only the policy scripted reads a decision file, and it does not decide", "give --policy scripted",              \

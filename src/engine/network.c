@@ -454,8 +454,11 @@ static esper_status plant_one(esper_network *network, const char *word)
     if (n < 2)
         return ESPER_FAIL(ESPER_E_CONFIG, "plant: '%s' is no slot:blueprint, such as r0c1:conv_light", word);
     if (k < 0)
-        return ESPER_FAIL(ESPER_E_CONFIG, "plant: this host has no slot '%s': the first is %s, the last %s", id,
-                          network->slots.slot[0].id, network->slots.slot[network->slots.n - 1].id);
+        return ESPER_FAIL(ESPER_E_CONFIG, "plant: this host has no slot '%s': the first is %s, the last %s%s", id,
+                          network->slots.slot[0].id, network->slots.slot[network->slots.n - 1].id,
+                          strchr(id, '_') != NULL            ? "; --stack N opens slots behind seeds that were kept"
+                          : strncmp(id, "wide", 4) == 0 ? "; --widen has slots for new channels"
+                                                        : "");
     if (esper_blueprint_find(network->engine->host.topology, name, &blueprint) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "plant: ");
     if (!esper_slot_is_empty(&network->slots.slot[k]))

@@ -91,7 +91,7 @@ typedef struct filling {
     const esper_policy_view *view;
     float                   *at;     /* of the run, or of one slot */
     double                   epochs; /* that epochs are parts of */
-    int                      n_blueprints; /* of the topology */
+    int                      n_blueprints; /* of the topology, but for those that a process was given as text */
     int                      n_bad;
 } filling;
 
@@ -215,9 +215,20 @@ static void fill_place(filling *f, int s, int widest, double most)
     f->at[ESPER_FEATURE_EVIDENCE] = (float)(!isfinite(slot->evidence) ? ESPER_FEATURE_MISSING
                                             : most > 0.0              ? cut(slot->evidence / most)
                                                                       : 0.0);
-    put(f, ESPER_FEATURE_N_BLUEPRINTS, (double)n / f->n_blueprints);
+    put(f, ESPER_FEATURE_N_BLUEPRINTS, fmin((double)n / f->n_blueprints, 1.0));
     put(f, ESPER_FEATURE_CHEAPEST, log1p(least / total));
     put(f, ESPER_FEATURE_DEAREST, log1p(largest / total));
+}
+
+/* Those of texts are known to a whole process: a run must not see what another one has. */
+static int count_built_in(esper_topology topology)
+{
+    const esper_blueprint *const *list = esper_blueprint_list(topology);
+    int n = 0;
+
+    for (int i = 0; list[i] != NULL; i++)
+        n += list[i]->index != 0 && list[i]->text == NULL;
+    return n;
 }
 
 static void fill_slot(filling *f, const esper_policy_slot *slot, double health_before, int since)
@@ -276,7 +287,7 @@ esper_status esper_features_fill(const esper_policy_view *view, const esper_feat
         widest = view->slots[s].channels > widest ? view->slots[s].channels : widest;
         most = isfinite(view->slots[s].evidence) ? fmax(most, view->slots[s].evidence) : most;
     }
-    f.n_blueprints = __builtin_popcount(esper_policy_blueprints(view->topology));
+    f.n_blueprints = count_built_in(view->topology);
     memset(obs_out, 0, (size_t)esper_features_count(n_slots) * sizeof(*obs_out));
     fill_run(&f, memory);
     for (int s = 0; s < n_slots; s++) {

@@ -130,8 +130,8 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_cutout] = {"8", ""},
     [KEY_host] = {"conv 3 | pool | mean | linear", "", "embed 8 | [layer 2]x2 | linear", "linear 9 | linear"},
     [KEY_slots] = {"r0c0", "", "r0c1"},
-    [KEY_stack] = {"1", "", .elsewhere = "grow/test_stack.c"},
-    [KEY_widen] = {"true", "", .elsewhere = "grow/test_widened.c"},
+    [KEY_stack] = {"1", "plant = r0c0:norm,r0c0_2:norm\n"},
+    [KEY_widen] = {"true", "plant = wide0:wide\n"},
     [KEY_blocks] = {"3", ""},
     [KEY_channels] = {"3", ""},
     [KEY_kernel] = {"1", ""},
@@ -517,6 +517,17 @@ static void what_is_refused_has_no_effect(void **state)
 
             check_good(print_of(family, job, &usual, &before));
             check_good(print_of(family, job, &vain[family][job], &after));
+            for (int key = 0; before != after && key < ESPER_CONFIG_N_KEYS; key++) { /* which one */
+                esper_config one = usual;
+                uint64_t alone;
+
+                if (esper_config_place_of(&vain[family][job], key) != ESPER_CONFIG_ENVIRON)
+                    continue;
+                set_value(&one, family, key, &by_variable);
+                check_good(print_of(family, job, &one, &alone));
+                if (alone != before)
+                    print_error("%s changes it\n", esper_config_key_at(key)->name);
+            }
             if (before != after)
                 fail_msg("%s %s: a setting that is said to have no effect changes the run",
                          esper_config_job_name(jobs[job].job), families[family].task);
