@@ -266,7 +266,7 @@ static void fill_slot(filling *f, const esper_policy_slot *slot, double health_b
     put_measured(f, ESPER_FEATURE_CONTRIBUTION_LOW, cut(slot->contribution_low / 10.0));
     put_measured(f, ESPER_FEATURE_CONTRIBUTION_HIGH, cut(slot->contribution_high / 10.0));
     put_measured(f, ESPER_FEATURE_GRADIENT_RATIO, cut(slot->gradient_ratio / 10.0));
-    f->at[ESPER_FEATURE_TRIED] = isfinite(slot->trial_gain);
+    f->at[ESPER_FEATURE_TRIED] = isfinite(slot->trial_gain) ? 1.0f : 0.0f;
     put_measured(f, ESPER_FEATURE_TRIAL_GAIN, cut(slot->trial_gain / 10.0));
 }
 
