@@ -159,23 +159,29 @@ static esper_status write_files(const esper_compare *compare, const char *dir, c
     return write_file(&page, out);
 }
 
+/* Takes what was composed, and frees it. JSON goes to programs, which know no columns. */
+static esper_status print_page(esper_page *page, bool json)
+{
+    esper_status status = page->status;
+
+    if (status == ESPER_OK && json)
+        printf("%s", page->text);
+    else if (status == ESPER_OK)
+        esper_terminal_print(stdout, "\n%s", page->text);
+    esper_page_fini(page);
+    return status;
+}
+
 static esper_status print_result(const esper_compare *compare, bool json)
 {
     esper_page page = {0};
-    esper_status status;
 
     if (json)
         esper_compare_write_json(compare, &page);
     else
         esper_compare_write(compare, (esper_compare_style){ESPER_COMPARE_PLAIN, esper_terminal_look(stdout).room},
                             &page);
-    status = page.status;
-    if (status == ESPER_OK && json)
-        printf("%s", page.text);
-    else if (status == ESPER_OK)
-        esper_terminal_print(stdout, "\n%s", page.text);
-    esper_page_fini(&page);
-    return status;
+    return print_page(&page, json);
 }
 
 static bool is_complete(const esper_compare *compare)
@@ -261,16 +267,9 @@ static esper_status write_frontier(const esper_frontier *frontier, const request
     bool json = wish->given[JSON] != NULL;
     char path[ESPER_PATH_CHARS];
     esper_page page = {0};
-    esper_status status;
 
     (json ? esper_frontier_write_json : esper_frontier_write)(frontier, &page);
-    status = page.status;
-    if (status == ESPER_OK && json)
-        printf("%s", page.text);
-    else if (status == ESPER_OK)
-        esper_terminal_print(stdout, "\n%s", page.text);
-    esper_page_fini(&page);
-    ESPER_TRY(status);
+    ESPER_TRY(print_page(&page, json));
     page = (esper_page){0};
     esper_frontier_report(frontier, &page);
     ESPER_TRY(esper_run_path(dir, ESPER_REPORT_NAME, path));

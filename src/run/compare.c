@@ -707,11 +707,7 @@ static esper_status choose(esper_compare *compare, esper_compare_run *run, const
 /* Channels or width. */
 static int size_of(const esper_compare *compare, const esper_compare_run *run)
 {
-    bool images = esper_source_kind(compare->task->source) == ESPER_DATASET_IMAGES;
-
-    if (compare->config.host[0] != '\0')
-        return run->size > 0 ? run->size : 8; /* eighths */
-    return run->size > 0 ? run->size : images ? compare->config.channels : compare->config.width;
+    return run->size > 0 ? run->size : esper_compare_own_size(compare->task, &compare->config);
 }
 
 static bool is_static(const esper_compare_line *line)

@@ -154,6 +154,8 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
 /* The host of the task's shape whose parameters come nearest: its channels, or its width. */
 esper_status esper_compare_size(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
                                 int64_t params, int *size_out, int64_t *params_out);
+/* The size of the task's host, in the units of its key. */
+int esper_compare_own_size(const esper_task *task, const esper_config *config);
 /* Gives a configuration a host of that size, in the units of its key; 0 leaves it as it is. */
 esper_status esper_compare_set_size(const esper_compare *compare, int size, esper_config *config);
 const char *esper_compare_size_key(

@@ -23,6 +23,13 @@ const char *esper_compare_size_key(const esper_task *task, const esper_config *c
     return has_images(task) ? "channels" : "width";
 }
 
+int esper_compare_own_size(const esper_task *task, const esper_config *config)
+{
+    if (config->host[0] != '\0')
+        return 8; /* eighths */
+    return has_images(task) ? config->channels : config->width;
+}
+
 /* What is asked for: hosts of size unit, 2 unit, ... that differ in nothing else. */
 typedef struct sizing {
     const esper_task         *task;

@@ -32,14 +32,6 @@ esper_status esper_frontier_read_list(const char *flag, const char *text, int mo
     return ESPER_OK;
 }
 
-/* The size of the task's host, in the units of esper_compare_size_key. */
-static int own_size(const esper_task *task, const esper_config *config)
-{
-    const char *key = esper_compare_size_key(task, config);
-
-    return strcmp(key, "eighths") == 0 ? 8 : strcmp(key, "channels") == 0 ? config->channels : config->width;
-}
-
 /* A size that hosts of this kind can have: a transformer's width is a multiple of its heads. */
 static int size_near(const esper_task *task, const esper_config *config, double size)
 {
@@ -63,7 +55,8 @@ static void write_lines(const esper_frontier *frontier, const esper_task *task, 
         for (int r = 0; r < desc->n_rates; r++) {
             esper_page_print(lines, "%snone", s + r > 0 ? "," : "");
             if (desc->sizes[s] != 1.0)
-                esper_page_print(lines, ":size=%d", size_near(task, config, own_size(task, config) * desc->sizes[s]));
+                esper_page_print(lines, ":size=%d",
+                                 size_near(task, config, esper_compare_own_size(task, config) * desc->sizes[s]));
             add_rate(config, desc->rates[r], lines);
         }
     for (int c = 0; c < frontier->n_caps; c++)
@@ -92,9 +85,10 @@ static esper_status find_caps(esper_frontier *frontier, const esper_compare *hos
 {
     for (int s = 0; s < desc->n_sizes; s++)
         if (desc->sizes[s] > 1.0)
-            ESPER_TRY(count_params(
-                host, size_near(host->task, &host->config, own_size(host->task, &host->config) * desc->sizes[s]),
-                &frontier->caps[frontier->n_caps++]));
+            ESPER_TRY(count_params(host,
+                                   size_near(host->task, &host->config,
+                                             esper_compare_own_size(host->task, &host->config) * desc->sizes[s]),
+                                   &frontier->caps[frontier->n_caps++]));
     if (frontier->n_caps == 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "--sizes: none is above 1: there is nothing to grow to");
     return ESPER_OK;
