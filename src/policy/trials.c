@@ -13,15 +13,21 @@
 #include "slot/gate.h"
 
 enum { LEAST_STEPS = 16 };           /* fewer tell nothing */
-static const double most_part = 0.5; /* of all that trials may cost goes into one */
+static const double most_part = 0.5; /* of what is left for trials goes into one */
 static const double rest = 0.03;     /* share of the run that a new seed, or a host that needs none, is left alone */
 
 /* What is remembered. */
 typedef struct trials_memory {
-    double spent;   /* FLOPs, on trials */
-    double next;    /* share of the run at which to ask again */
-    double n_steps; /* of the last trial's last round: what has not shown in those needs longer */
+    double   spent;   /* FLOPs, on trials */
+    double   next;    /* share of the run at which to ask again */
+    double   n_steps; /* of the last trial's last round: what has not shown in those needs longer */
+    uint64_t tried;   /* bits 1 << slot: it had a candidate in some trial */
+    int32_t  n_kept;  /* seeds kept when it was asked last */
+    int32_t  is_done; /* what was left could not be paid then: a matter of the seeds kept */
 } trials_memory;
+
+_Static_assert(ESPER_POLICY_MAX_SLOTS <= 64, "a bit for each slot");
+_Static_assert(sizeof(trials_memory) == 40, "no padding: all of it is written to checkpoints");
 
 typedef struct policy_trials {
     esper_policy         base;
@@ -76,8 +82,8 @@ static esper_status add_fork(policy_trials *self, int slot, int blueprint)
     return self->ground.measure(self->ground.context, fork);
 }
 
-/* Every seed that may germinate, in every empty slot. */
-static esper_status list_forks(policy_trials *self, const esper_policy_view *view)
+/* Every seed that may germinate, in every empty slot of these. */
+static esper_status list_forks(policy_trials *self, const esper_policy_view *view, uint64_t slots)
 {
     esper_mask mask;
 
@@ -86,7 +92,7 @@ static esper_status list_forks(policy_trials *self, const esper_policy_view *vie
     ESPER_TRY(add_fork(self, -1, -1));
     for (int s = 0; s < view->n_slots; s++)
         for (int b = 0; b < ESPER_POLICY_BLUEPRINTS && self->n < ESPER_TRIAL_MAX_FORKS; b++)
-            if (mask.slots[ESPER_SLOT_OP_GERMINATE][s] &&
+            if (mask.slots[ESPER_SLOT_OP_GERMINATE][s] && (slots & UINT64_C(1) << s) != 0 &&
                 (view->slots[s].blueprints & self->settings.blueprints & 1u << b) != 0)
                 ESPER_TRY(add_fork(self, s, b));
     return ESPER_OK;
@@ -181,15 +187,46 @@ static int count_rounds(const policy_trials *self, double funds)
     return n;
 }
 
-/* Whether the last round could be long enough: what has lost before is not tried again for less than twice as long. */
-static bool is_worth_it(const policy_trials *self, int n_rounds, double funds)
+/* What a trial would be. */
+typedef struct trial_plan {
+    int    n_candidates; /* that there are, whether or not a trial of them would tell anything new */
+    int    n_rounds;     /* 0: there is none */
+    double funds;
+} trial_plan;
+
+/* Steps of a last round that `funds` could pay for, if the cheapest are left in it. */
+static double steps_of_last_round(const policy_trials *self, int n_rounds, double funds)
 {
-    double cheapest = (double)INFINITY, steps;
+    double cheapest = (double)INFINITY, most = self->settings.n_steps > 0 ? self->settings.n_steps : (double)INFINITY;
 
     for (int i = 1; i < self->n; i++)
         cheapest = fmin(cheapest, self->forks[i].step_flops);
-    steps = self->forks[0].step_flops + cheapest * (self->n > 2 ? 2.0 : 1.0); /* of who is left in it, at the least */
-    return n_rounds > 0 && funds / n_rounds >= 2.0 * self->memory.n_steps * steps;
+    return fmin(funds / n_rounds / (self->forks[0].step_flops + cheapest * (self->n > 2 ? 2.0 : 1.0)), most);
+}
+
+/* Lists the candidates of a trial that can tell something new, and what may go into it. All are, where the last round can be
+ * long enough for those that have lost: twice as long as before, or, in a network that has changed by another seed, as
+ * long. Else those that were never tried. No rounds: there are none, or nothing to pay them with. */
+static esper_status plan_trial(policy_trials *self, const esper_policy_view *view, int n_kept, trial_plan *plan)
+{
+    const uint64_t choices[] = {UINT64_MAX, ~self->memory.tried};
+    double left = self->settings.share * view->budget - self->memory.spent,
+           least[] = {self->memory.n_steps * (n_kept == self->memory.n_kept ? 2.0 : 1.0), 0.0};
+
+    for (int i = 0; i < 2; i++) {
+        ESPER_TRY(list_forks(self, view, choices[i]));
+        if (i == 0)
+            plan->n_candidates = self->n - 1;
+        plan->funds = most_part * left;
+        if (count_rounds(self, plan->funds) <
+            usual_rounds(self)) /* rather one that tells something than two that do not */
+            plan->funds = left;
+        plan->n_rounds = self->n > 1 ? count_rounds(self, plan->funds) : 0;
+        if (plan->n_rounds > 0 && steps_of_last_round(self, plan->n_rounds, plan->funds) >= least[i])
+            return ESPER_OK;
+    }
+    plan->n_rounds = 0;
+    return ESPER_OK;
 }
 
 /* Rounds until few candidates, usually two, have been compared with nothing for longest. */
@@ -240,39 +277,45 @@ static void answer(policy_trials *self, const esper_policy_view *view, esper_dec
                            self->n - 1, view->slots[best->slot].id, best->gain, best->error, best->n_steps);
 }
 
-static esper_status try_seeds(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
+/* Nothing is tried as long as no other seed is kept: less is left later, and it costs more. */
+static void give_up(policy_trials *self, int n_candidates, esper_decision *decision_out)
 {
-    double all = self->settings.share * view->budget, left = all - self->memory.spent,
-           funds = fmin(most_part * all, left);
-    int n_rounds;
+    self->memory.is_done = 1;
+    esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
+    if (n_candidates == 0)
+        esper_decision_because(decision_out, ESPER_REASON_NO_BLUEPRINT, "No seed fits any more");
+    else if (self->memory.spent > 0.0)
+        esper_decision_because(decision_out, ESPER_REASON_LATE, "What is left for trials does not pay for one");
+    else
+        esper_decision_because(decision_out, ESPER_REASON_LATE,
+                               "Too short a run for a trial of %d seeds: more --epochs, or fewer --blueprints or "
+                               "--slots, would pay for one",
+                               n_candidates);
+}
+
+static esper_status try_seeds(policy_trials *self, const esper_policy_view *view, int n_kept,
+                              esper_decision *decision_out)
+{
+    uint64_t tried = self->memory.tried;
+    trial_plan plan;
     double spent;
 
-    ESPER_TRY(list_forks(self, view));
-    if (count_rounds(self, funds) < usual_rounds(self)) /* rather one that tells something than two that do not */
-        funds = left;
-    n_rounds = count_rounds(self, funds);
-    if (self->n == 1 ||
-        !is_worth_it(self, n_rounds, funds)) { /* nor will it be later: less is left then, and it costs more */
-        self->memory.next = (double)INFINITY;
-        esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
-        if (self->n == 1)
-            esper_decision_because(decision_out, ESPER_REASON_NO_BLUEPRINT, "No seed fits any more");
-        else if (self->memory.spent > 0.0)
-            esper_decision_because(decision_out, ESPER_REASON_LATE, "What is left for trials does not pay for one");
-        else
-            esper_decision_because(decision_out, ESPER_REASON_LATE,
-                                   "Too short a run for a trial of %d seeds: more --epochs, or fewer --blueprints or "
-                                   "--slots, would pay for one",
-                                   self->n - 1);
-        return ESPER_OK;
-    }
-    ESPER_TRY(hold(self, n_rounds, funds));
-    ESPER_TRY(self->ground.record(self->ground.context, self->forks, self->n));
-    answer(self, view, decision_out);
-    spent = spent_on_forks(self);
-    self->memory.spent += spent;
-    self->memory.n_steps = self->forks[1].n_steps;
-    self->memory.next = view->share + spent / view->budget + rest;
+    ESPER_TRY(plan_trial(self, view, n_kept, &plan));
+    if (plan.n_rounds > 0) {
+        ESPER_TRY(hold(self, plan.n_rounds, plan.funds));
+        ESPER_TRY(self->ground.record(self->ground.context, self->forks, self->n));
+        answer(self, view, decision_out);
+        for (int i = 1; i < self->n; i++)
+            tried |= UINT64_C(1) << self->forks[i].slot;
+        spent = spent_on_forks(self);
+        self->memory.tried = tried;
+        self->memory.spent += spent;
+        self->memory.n_steps = self->forks[1].n_steps;
+        self->memory.next = view->share + spent / view->budget + rest;
+        self->memory.is_done = 0;
+    } else
+        give_up(self, plan.n_candidates, decision_out);
+    self->memory.n_kept = n_kept;
     return ESPER_OK;
 }
 
@@ -308,16 +351,20 @@ static bool conclude(const esper_policy_view *view, esper_decision *decision_out
 static esper_status decide(esper_policy *policy, const esper_policy_view *view, esper_decision *decision_out)
 {
     policy_trials *self = (policy_trials *)policy;
-    bool late = view->max_epochs > 0 && view->epoch >= view->max_epochs;
+    bool late = view->max_epochs > 0 && view->epoch >= view->max_epochs, is_done;
+    int n_kept = 0;
 
-    if (!late && view->share >= self->memory.next)
-        return try_seeds(self, view, decision_out);
+    for (int s = 0; s < view->n_slots; s++)
+        n_kept += view->slots[s].stage == ESPER_STAGE_FOSSILIZED;
+    is_done = self->memory.is_done != 0 && n_kept == self->memory.n_kept;
+    if (!late && !is_done && view->share >= self->memory.next)
+        return try_seeds(self, view, n_kept, decision_out);
     if (conclude(view, decision_out))
         return ESPER_OK;
     esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
     if (late)
         esper_decision_because(decision_out, ESPER_REASON_LATE, ESPER_TRIALS_OVER);
-    else if (isfinite(self->memory.next))
+    else if (!is_done)
         esper_decision_because(decision_out, ESPER_REASON_EARLY,
                                "The next trial comes when %.1f %% of the run is spent", 100.0 * self->memory.next);
     else
@@ -359,7 +406,8 @@ static esper_status unpack(esper_policy *policy, const void *memory, size_t byte
     if (bytes != sizeof(found))
         return ESPER_FAIL(ESPER_E_FORMAT, "%zu bytes, where trials remember %zu", bytes, sizeof(found));
     memcpy(&found, memory, sizeof(found));
-    if (!(found.spent >= 0.0 && found.n_steps >= 0.0) || isnan(found.next))
+    if (!(found.spent >= 0.0 && found.n_steps >= 0.0) || isnan(found.next) || found.n_kept < 0 || found.is_done < 0 ||
+        found.is_done > 1)
         return ESPER_FAIL(ESPER_E_FORMAT, "trials remember what cannot be");
     self->memory = found;
     return ESPER_OK;

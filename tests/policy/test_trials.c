@@ -284,6 +284,134 @@ static void what_it_remembers_is_packed(void **state)
     esper_policy_close(other);
 }
 
+/* Slots whose candidates were in the trial that was held last. */
+static unsigned slots_tried(const ground *g)
+{
+    unsigned slots = 0;
+
+    for (int i = 1; i < g->n_recorded; i++)
+        slots |= 1u << g->recorded[i].slot;
+    return slots;
+}
+
+/* Slot 1 wins and is kept, and slot 2, which was closed, opens behind it. */
+static esper_policy *keep_first(ground *g, scene *s, uint32_t n_steps)
+{
+    esper_policy *policy = open_on(g, 0.2, n_steps);
+    esper_decision decision;
+
+    set_scene(s, ESPER_TOPOLOGY_CNN);
+    s->slots[2].closed = true;
+    g->gain[2][HEAVY] = 0.02;
+    decision = ask(policy, s, 0.1);
+    assert_int_equal(decision.slot, 1);
+    assert_int_equal(slots_tried(g), 3);
+    put_seed(s, 1, ESPER_STAGE_HOLDING, "conv_heavy");
+    for (double share = 0.1; share < 0.4; share += 0.02) { /* what is left could not pay for twice as long */
+        g->n_recorded = 0;
+        decision = ask(policy, s, share);
+        assert_int_equal(g->n_recorded, 0);
+    }
+    assert_string_equal(decision.text, ESPER_TRIALS_DONE);
+    s->slots[1].stage = ESPER_STAGE_FOSSILIZED;
+    s->slots[2].closed = false;
+    return policy;
+}
+
+static void what_has_opened_is_tried(void **state)
+{
+    ground g = usual_ground();
+    scene s;
+    esper_policy *policy = keep_first(&g, &s, 0);
+    esper_decision decision;
+    double before = g.flops;
+
+    (void)state;
+    g.n_rounds = 0;
+    decision = ask(policy, &s, 0.4);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
+    assert_int_equal(decision.slot, 2);
+    assert_int_equal(slots_tried(&g), 4); /* alone: the others could not be tried for as long as before */
+    assert_true(g.flops - before <= 0.051 * budget && g.flops - before > 0.04 * budget); /* half of what was left */
+    decision = ask(policy, &s, 0.5); /* and nothing again, as long as nothing else is kept */
+    assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
+    assert_int_equal(slots_tried(&g), 4);
+    esper_policy_close(policy);
+}
+
+/* Those that have lost are new in a network that has changed, where they can be tried for as long as before. */
+static void in_another_network_others_are_tried_again(void **state)
+{
+    ground g = usual_ground();
+    scene s;
+    esper_policy *policy = keep_first(&g, &s, 500);
+
+    (void)state;
+    ask(policy, &s, 0.4);
+    assert_int_equal(slots_tried(&g), 5);
+    assert_int_equal(g.recorded[1].n_steps, 500);
+    g.n_recorded = 0;
+    for (double share = 0.4; share < 1.0; share += 0.02)
+        assert_int_equal(ask(policy, &s, share).op, ESPER_SLOT_OP_WAIT); /* in the same one they are not */
+    assert_int_equal(g.n_recorded, 0);
+    esper_policy_close(policy);
+}
+
+/* A slot opens behind every seed that is kept: each trial takes half of what is left, so that there are some. */
+static void a_long_run_has_several(void **state)
+{
+    ground g = {.error = 1e-5, .bad_slot = -1};
+    esper_policy *policy = open_on(&g, 0.2, 0);
+    int n_trials = 0;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    s.view.n_slots = 8;
+    for (int i = 0; i < 8; i++) {
+        esper_policy_slot_init(&s.slots[i], ESPER_TOPOLOGY_CNN, slot_ids[i % N_SLOTS]);
+        s.slots[i].closed = i > 0;
+        s.slots[i].blueprints = 1u << LIGHT;
+    }
+    for (int i = 0; i < N_SLOTS; i++)
+        g.gain[i][LIGHT] = 1.0;
+    for (double share = 0.1; share < 0.5 && n_trials < N_SLOTS; share += 0.01) {
+        double before = g.flops;
+
+        g.n_rounds = 0;
+        if (ask(policy, &s, share).op != ESPER_SLOT_OP_GERMINATE)
+            continue;
+        assert_true(fabs((g.flops - before) / budget - 0.1 / (1 << n_trials)) < 0.003);
+        put_seed(&s, n_trials, ESPER_STAGE_FOSSILIZED, "conv_light");
+        n_trials++;
+        s.slots[n_trials].closed = false;
+    }
+    assert_int_equal(n_trials, N_SLOTS);
+    esper_policy_close(policy);
+}
+
+/* Which slots were tried goes into checkpoints; what others remembered is refused. */
+static void what_was_tried_is_packed(void **state)
+{
+    ground g = usual_ground(), elsewhere = usual_ground();
+    scene s;
+    esper_policy *policy = keep_first(&g, &s, 0), *other = open_on(&elsewhere, 0.2, 0);
+    char memory[256];
+    size_t bytes = esper_policy_pack_bytes(policy);
+
+    (void)state;
+    esper_policy_pack(policy, memory);
+    check_good(esper_policy_unpack(other, memory, bytes));
+    elsewhere.gain[2][HEAVY] = 0.02;
+    assert_int_equal(ask(other, &s, 0.4).slot, 2);
+    assert_int_equal(slots_tried(&elsewhere), 4);
+    memset(memory, 0xff, sizeof(memory)); /* below the frame, which has a hash */
+    check_fails(other->ops->unpack(other, memory, 24), ESPER_E_FORMAT, "where trials remember");
+    check_fails(other->ops->unpack(other, memory, other->ops->pack(other, NULL)), ESPER_E_FORMAT, "what cannot be");
+    esper_policy_close(policy);
+    esper_policy_close(other);
+}
+
 static void stopped_it_asks_again(void **state)
 {
     ground g = usual_ground();
@@ -344,6 +472,10 @@ int main(void)
         cmocka_unit_test(what_costs_more_than_it_brings_is_left),
         cmocka_unit_test(a_fork_that_is_not_finite_loses),
         cmocka_unit_test(what_it_remembers_is_packed),
+        cmocka_unit_test(what_has_opened_is_tried),
+        cmocka_unit_test(in_another_network_others_are_tried_again),
+        cmocka_unit_test(a_long_run_has_several),
+        cmocka_unit_test(what_was_tried_is_packed),
         cmocka_unit_test(stopped_it_asks_again),
         cmocka_unit_test(seeds_on_probation_are_concluded),
     };
