@@ -11,8 +11,9 @@
 #     bench     esper bench train and fleet; of environments, where the program has it
 #     peers     networks beside PyTorch; PRECISIONS (fp32), ROUNDS (5), NETS (all)
 #     labs      labs of single kernels
+#     bad       no device, its memory taken by somebody else, the device lost in the middle of a run (lose_device.c), which is resumed
 #     grow      a whole run on Fashion-MNIST, replayed; only where the data is packed
-#   All but grow and peers, unless some are named.
+#   All but bad, grow and peers, unless some are named.
 # Environment: KIT, the folder (that of this script); OUT, a folder for one file with all logs,
 # named by the parts, so that several calls at a time can share it; HOST=1 rehearses it without a device,
 # over the driver made of the host, with counts to match.
@@ -170,6 +171,49 @@ labs() {
     done
 }
 
+# Every refusal is a sentence and a status other than 0 (and no signal's); a lost run goes on to the weights of one that was not.
+bad() {
+    local job="grow synth --backend cuda --epochs 12 --max-steps 40 --policy random --gates permissive --gate-epochs 1 --progress plain"
+    local at whole resumed
+    CUDA_VISIBLE_DEVICES='' run bad_no_device 30 "$kit/esper" train synth --backend cuda
+    echo "no device: exit $?: $(tail -n 1 "$logs/bad_no_device.log" | cut -c1-300)"
+
+    mkfifo "$work/hold"
+    LD_LIBRARY_PATH=$alone python3 -c 'import torch, sys
+free = torch.cuda.mem_get_info()[0]
+taken = torch.empty(free - (700 << 20), dtype=torch.uint8, device="cuda")
+print("taken", flush=True)
+sys.stdin.readline()' <"$work/hold" >"$work/taken" 2>&1 &
+    exec 8>"$work/hold" # opens when python does
+    for _ in $(seq 300); do
+        grep -q taken "$work/taken" && break
+        sleep 0.1
+    done
+    run bad_memory 60 "$kit/esper" bench fleet.gpu1024 --backend cuda
+    echo "memory too small: exit $?: $(tail -n 1 "$logs/bad_memory.log" | cut -c1-300)"
+    run bad_memory_one 60 "$kit/esper" train synth --batch 65536 --backend cuda
+    echo "memory too small, one network: exit $?: $(tail -n 1 "$logs/bad_memory_one.log" | cut -c1-300)"
+    echo >&8
+    exec 8>&-
+    wait $!
+
+    # shellcheck disable=SC2086
+    run bad_whole 60 "$kit/esper" $job --run-dir "$work/whole"
+    whole=$(grep '^weights' "$logs/bad_whole.log")
+    for at in 100 300 500 700 900; do
+        # shellcheck disable=SC2086
+        LD_PRELOAD=$kit/lib/lose_device.so LOSE_AT=$at run "bad_lost_$at" 60 "$kit/esper" $job --run-dir "$work/lost_$at"
+        echo "lost at launch $at: exit $?: $(grep -v '^ ' "$logs/bad_lost_$at.log" | tail -n 1 | cut -c1-300)"
+        run "bad_resumed_$at" 60 "$kit/esper" grow --resume "$work/lost_$at" --progress plain
+        resumed=$(grep '^weights' "$logs/bad_resumed_$at.log")
+        if [ -n "$whole" ] && [ "$whole" = "$resumed" ]; then
+            echo "ok      resumed: $resumed, as the run that lost nothing"
+        else
+            echo "DIFFERS resumed: $resumed, of the whole run: $whole"
+        fi
+    done
+}
+
 grow() {
     if [ ! -d "$kit/data" ]; then
         echo "skipped grow: the data is not packed (DATA=yes dev/gpu/pack.sh)"
@@ -186,7 +230,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,memory.total 
 "$kit/esper" info backends | grep -E 'device of the cuda' || true
 for part in "$@"; do
     case $part in
-    check | tests | random | poison | golden | sanitize | bench | peers | labs | grow) ;;
+    check | tests | random | poison | golden | sanitize | bench | peers | labs | bad | grow) ;;
     *)
         echo "fleet.sh: there is no part '$part'" >&2
         continue

@@ -38,6 +38,8 @@ find "$kit/esper" "$kit/tests" -type f -exec ldd {} + | awk '$2 == "=>" && $3 ~ 
         esac
     done
 
+cc -O2 -fPIC -shared -o "$kit/lib/lose_device.so" dev/gpu/lose_device.c
+
 # Those of networks: what the device's tests compare with.
 golden=${GOLDEN:-../shared/golden}
 [ -d "$golden" ] || golden=tests/golden
