@@ -22,6 +22,7 @@ typedef struct program {
     uint64_t        key;   /* esper_splice_key */
     int             cut;   /* index of the slot it begins at; WHOLE = at the host's input */
     uint32_t        kept;  /* bits 1u << index: slots before which its tensor is kept */
+    uint32_t        passed; /* the same: slots of new channels for which is kept what passes those */
     bool            used;  /* by the present run */
     esper_net       net;
     esper_pass      pass;
@@ -183,6 +184,19 @@ static esper_status plan_program(const esper_evaluator *evaluator, const esper_s
     return esper_plan_open(&plan_desc, &self->plan);
 }
 
+/* For which slots of new channels a program that keeps these tensors keeps what passes them: where there is a seed, be it one that is
+ * no part of the program yet. */
+static uint32_t find_passed(const esper_evaluator *evaluator, const esper_splice *splice, uint32_t kept)
+{
+    uint32_t passed = 0;
+
+    for (int k = 0; k < splice->slots->n && kept != 0; k++)
+        if (esper_stage_has_seed(splice->slots->slot[k].stage) &&
+            esper_net_find_boundary(&evaluator->network->engine->plain, splice->slots->slot[k].id)->wide.channels > 0)
+            passed |= 1u << k;
+    return passed;
+}
+
 static esper_status open_program(esper_evaluator *evaluator, const esper_splice *splice, int cut, uint32_t kept,
                                  program **program_out)
 {
@@ -195,6 +209,7 @@ static esper_status open_program(esper_evaluator *evaluator, const esper_splice 
     self->key = esper_splice_key(splice);
     self->cut = cut;
     self->kept = kept;
+    self->passed = find_passed(evaluator, splice, kept);
     status = plan_program(evaluator, splice, self);
     if (status != ESPER_OK) {
         close_program(self);
@@ -210,9 +225,10 @@ static esper_status open_program(esper_evaluator *evaluator, const esper_splice 
 static program *find_program(esper_evaluator *evaluator, const esper_splice *splice, int cut, uint32_t kept)
 {
     uint64_t key = esper_splice_key(splice);
+    uint32_t passed = find_passed(evaluator, splice, kept);
 
     for (program *self = evaluator->programs; self != NULL; self = self->next)
-        if (self->key == key && self->cut == cut && self->kept == kept) {
+        if (self->key == key && self->cut == cut && self->kept == kept && self->passed == passed) {
             self->used = true;
             return self;
         }

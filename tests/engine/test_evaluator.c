@@ -315,6 +315,32 @@ static void test_new_channels(void **state)
     }
 }
 
+/* A slot of new channels takes a seed later: the network's program is as it was, but what passes to them must stay readable now. */
+static void test_new_channels_later(void **state)
+{
+    static const char *const backends[] = {"backend = cpu\n", "backend = ref\n"};
+
+    (void)state;
+    esper_blueprint_add_wide();
+    for (int b = 0; b < 2; b++) {
+        char more[64];
+        grown *self;
+
+        snprintf(more, sizeof(more), "%swiden = true\n", backends[b]);
+        self = grown_open("synth", EVAL_CNN, more);
+        open_evaluator(self);
+        plant(self, "r1c0", "conv_light", ESPER_STAGE_HOLDING, ESPER_BLEND_ADD, 1.0);
+        plant(self, "r1c1", "conv_small", ESPER_STAGE_HOLDING, ESPER_BLEND_ADD, 1.0);
+        shake(self);
+        assert_true(check_run(self, 3));
+        plant(self, "wide0", "wide", ESPER_STAGE_TRAINING, ESPER_BLEND_ADD, 0.0);
+        plant(self, "wide1", "wide", ESPER_STAGE_TRAINING, ESPER_BLEND_ADD, 0.0);
+        shake(self);
+        assert_true(check_run(self, 3));
+        grown_close(self);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------ sharing */
 
 static void test_plain_network_is_the_networks_own(void **state)
@@ -655,6 +681,7 @@ int main(void)
         cmocka_unit_test(test_variants_are_what_they_would_be_alone),
         cmocka_unit_test(test_every_blueprint),
         cmocka_unit_test(test_new_channels),
+        cmocka_unit_test(test_new_channels_later),
         cmocka_unit_test(test_plain_network_is_the_networks_own),
         cmocka_unit_test(test_equal_variants_are_computed_once),
         cmocka_unit_test(test_plans_are_used_again),
