@@ -15,6 +15,7 @@
 #include "tensor/cuda/moves.h"
 
 enum { PLAIN_SHARED = 48 * 1024 }; /* bytes that a block gets without being asked for more */
+enum { BRANCH_LANES = 8 };          /* networks of a branch of a graph, at least */
 
 struct cuda_group {
     cuda_group  *next;
@@ -117,7 +118,8 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
     *table = (cuda_lanes_table){.device = device,
                                 .stream = stream,
                                 .timed = profile != NULL && strcmp(profile, "1") == 0,
-                                .in_line = graph != NULL && strcmp(graph, "line") == 0};
+                                .in_line = graph != NULL && strcmp(graph, "line") == 0,
+                                .branches = graph != NULL && atoi(graph) > 0 ? atoi(graph) : 1};
     cuda_memory_init(&table->memory, device);
     ESPER_TRY(esper_cuda_enter(device));
     status = ESPER_CUDA(cuEventCreate, &table->uploaded, CU_EVENT_DISABLE_TIMING);
@@ -469,17 +471,33 @@ static esper_status list_call(caller *self, const cuda_call *call, const esper_l
     return ESPER_OK;
 }
 
+/* How many lanes a launch has at most. What many networks have in common comes in some launches of a graph beside each other and not
+ * in one: when the last blocks of threads of one run, those of another take the room, and one waits for memory while another
+ * multiplies. Each has lanes enough to fill the device. */
+static int most_lanes(const caller *self, int n)
+{
+    int pieces = n / BRANCH_LANES;
+
+    if (self->group == NULL || pieces <= 1 || self->table->branches <= 1)
+        return ESPER_CUDA_LANES;
+    pieces = pieces < self->table->branches ? pieces : self->table->branches;
+    n = (n + pieces - 1) / pieces;
+    return n < ESPER_CUDA_LANES ? n : ESPER_CUDA_LANES;
+}
+
 /* Lanes that have nothing to do with each other: those that are computed alike, together. `lanes` is used up, and so is `members`,
  * which a group wants to know. */
 static esper_status list_lanes(caller *self, const cuda_lane **lanes, int *members, int n)
 {
+    const int most = most_lanes(self, n);
+
     while (n > 0) {
         const cuda_lane *model = lanes[0], *alike[ESPER_CUDA_LANES];
         const esper_lane *at[ESPER_CUDA_LANES];
         int of[ESPER_CUDA_LANES], n_alike = 0, n_left = 0;
 
         for (int i = 0; i < n; i++)
-            if (n_alike < ESPER_CUDA_LANES && are_alike(model, lanes[i])) {
+            if (n_alike < most && are_alike(model, lanes[i])) {
                 at[n_alike] = lanes[i]->at;
                 of[n_alike] = members[i];
                 alike[n_alike++] = lanes[i];

@@ -95,6 +95,7 @@ typedef struct cuda_lanes_table {
     uint64_t      hash;  /* of the kernels that are there */
     int64_t       n_launches, n_lanes, n_made, n_graphs; /* so far: of kernels, lanes of them, groups, graphs */
     double        grouping; /* seconds that groups and graphs took */
+    int           branches; /* of a graph, of networks that are alike; ESPER_CUDA_GRAPH=4, say */
     bool          in_line;  /* ESPER_CUDA_GRAPH=line: launches of a graph come one after the other, to see what that costs */
     bool          timed; /* ESPER_CUDA_PROFILE=1: every launch is waited for, and what each kernel takes is printed at the end */
 } cuda_lanes_table;
