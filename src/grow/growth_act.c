@@ -151,6 +151,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
         .n_slots = network->slots.n,
     };
     growth->deciding.flops_seen = (double)network->step_cost;
+    growth->deciding.flops_beside = 0.0;
     for (int k = 0; k < network->slots.n; k++)
         show_slot(growth, k, view_out, &growth->deciding.views[k]);
 }
@@ -309,9 +310,12 @@ static esper_status operate(esper_growth *growth)
 static esper_status bear(esper_growth *growth, int k)
 {
     uint64_t before = growth->network->cursor.spent;
+    double flops;
 
     ESPER_TRY(esper_network_bear(growth->network, k));
-    growth->facts.flops += (double)(growth->network->cursor.spent - before);
+    flops = (double)(growth->network->cursor.spent - before);
+    growth->facts.flops += flops;
+    growth->deciding.flops_beside += flops;
     return ESPER_OK;
 }
 

@@ -101,6 +101,7 @@ typedef struct growth_deciding {
     bool                    has_twin;
     double                  params_begun, flops_begun; /* of the network as it was added; the latter of a training step */
     double                  flops_seen;   /* of a training step in the epoch that the view is of */
+    double                  flops_beside; /* of trials and births since that view */
     esper_reward            reward; /* of the last decision */
 } growth_deciding;
 

@@ -100,7 +100,7 @@ esper_status growth_pay(esper_growth *growth, bool last)
         .last = last,
         .params_host = (double)esper_net_count_params(&growth->network->net, 0),
         .params_begun = deciding->params_begun,
-        .flops = deciding->flops_seen,
+        .flops = deciding->flops_seen + deciding->flops_beside / growth->network->engine->steps_per_epoch,
         .flops_begun = deciding->flops_begun,
         .improvement = measuring->measured ? measuring->probation : (double)NAN,
         .n_measured = measuring->measured ? measuring->n_probation : 0,

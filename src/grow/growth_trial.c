@@ -150,6 +150,7 @@ static esper_status take_result(trial_round *self, int i, esper_fork *fork)
     fork->flops += flops;
     fork->weights = esper_network_hash(request->network);
     growth_charge(self->growth, flops);
+    self->growth->deciding.flops_beside += flops;
     if (fork->slot < 0)
         memcpy(self->nothing, request->losses, n * sizeof(*self->nothing));
     return pair_losses(self, request->losses, n, fork);

@@ -61,8 +61,8 @@ typedef struct esper_reward_facts {
     const int    *stages, *epochs;   /* (n_slots) stage and epochs in it of each slot after the step; NULL: as in the view */
     bool          last;              /* the episode ends here */
     double        params_host, params_begun; /* of the host alone; of the network as it began, planted seeds included */
-    double flops,
-        flops_begun; /* of a step of training in the epoch of the view; of the network as it began; 0: not known */
+    double flops, /* of a step of training in the epoch of the view, with its part of what trials and births took */
+        flops_begun; /* of a step of the network as it began; 0: not known */
     double        improvement;       /* points that would be lost without any seed on probation; NaN = not measured */
     int           n_measured;        /* seeds that take part in that */
     double        accuracy_committed; /* without seeds on probation; NaN: the accuracy */

@@ -10,10 +10,15 @@
 #include "learn/fleet.h"
 #include "engine/helpers.h"
 
+/* Slots by what grows there: the host's own, those of new channels, and with the first also those that open again behind them. */
+typedef enum rules_place { PLACE_OWN, PLACE_WIDE, PLACE_STACKED } rules_place;
+
 typedef struct rules {
     const char *blueprint;
     int         style, tempo;
-    int         first_slot, n_slots; /* which slots it uses, in turn */
+    double      target;     /* alpha that its seeds are to reach; 0 = all of it */
+    rules_place place;
+    int         first_slot, n_slots; /* which of those slots it uses, in turn */
     int         start;      /* epoch of the first germination; 0 = never */
     int         most;       /* seeds in all */
     int         rests_in;   /* a seed is not moved on from this stage; ESPER_STAGE_FOSSILIZED: to the end */
@@ -21,28 +26,59 @@ typedef struct rules {
     int         keeps_after; /* ... once they have held for so many epochs */
     int         prunes_in, prunes_after; /* removes a seed that was so long in this stage; 0 = never */
     int         speed;      /* of a prune */
+    int         sheds_at;   /* epoch from which on it removes what it has not kept; 0 = never */
+    int         tears;      /* so many of its first seeds are torn out as soon as they hold, and the host has come to lean on them */
+    bool        chases;     /* keeps a seed that holds when the reading is the best so far, and removes it when it is not */
 } rules;
 
 typedef struct rules_state {
-    int n_germinated;
+    int n_germinated, n_torn;
 } rules_state;
+
+/* Its slots in the view (ESPER_POLICY_MAX_SLOTS at most): how many there are. */
+static inline int rules_slots(const rules *r, const esper_policy_view *view, int slots_out[ESPER_POLICY_MAX_SLOTS])
+{
+    int n = 0;
+
+    for (int k = 0; k < view->n_slots; k++) {
+        bool wide = strncmp(view->slots[k].id, "wide", 4) == 0, again = strchr(view->slots[k].id, '_') != NULL;
+
+        if (r->place == PLACE_WIDE ? wide : !wide && (!again || r->place == PLACE_STACKED))
+            slots_out[n++] = k;
+    }
+    return n;
+}
 
 static inline bool is_open(const esper_policy_view *view, const esper_decision *decision)
 {
     return esper_mask_check(view, decision) == ESPER_OK;
 }
 
+/* Whether the rules want the seed of a slot away. */
+static inline bool rules_remove(const rules *r, const rules_state *state, const esper_policy_view *view,
+                                const esper_policy_slot *slot)
+{
+    bool holds = slot->stage == ESPER_STAGE_HOLDING;
+
+    return (slot->stage == r->prunes_in && slot->epochs_in_stage >= r->prunes_after) ||
+           (r->sheds_at > 0 && view->epoch >= r->sheds_at) || (holds && state->n_torn < r->tears) ||
+           (holds && r->chases && view->accuracy_valid < view->signals.best_accuracy);
+}
+
 /* What the rules say about the seed of one slot; false = nothing. */
-static inline bool rules_tend(const rules *r, const esper_policy_view *view, int k, esper_decision *d)
+static inline bool rules_tend(const rules *r, rules_state *state, const esper_policy_view *view, int k,
+                              esper_decision *d)
 {
     const esper_policy_slot *slot = &view->slots[k];
 
-    if (slot->stage == r->prunes_in && slot->epochs_in_stage >= r->prunes_after) {
+    if (rules_remove(r, state, view, slot)) {
         esper_decision_init(d, ESPER_SLOT_OP_PRUNE);
         d->slot = k;
         d->speed = r->speed;
-        if (is_open(view, d))
+        if (is_open(view, d)) {
+            state->n_torn += slot->stage == ESPER_STAGE_HOLDING && state->n_torn < r->tears;
             return true;
+        }
     }
     if (slot->stage == r->rests_in || slot->stage == ESPER_STAGE_FOSSILIZED)
         return false;
@@ -62,20 +98,22 @@ static inline bool rules_tend(const rules *r, const esper_policy_view *view, int
 static inline bool rules_sow(const rules *r, rules_state *state, const esper_policy_view *view, esper_decision *d)
 {
     const esper_blueprint *blueprint;
+    int slots[ESPER_POLICY_MAX_SLOTS], n_slots = rules_slots(r, view, slots);
     esper_mask mask;
 
     if (r->start == 0 || view->epoch < r->start || state->n_germinated >= r->most)
         return false;
     esper_mask_build(view, &mask);
     check_good(esper_blueprint_find(view->topology, r->blueprint, &blueprint));
-    for (int i = 0; i < r->n_slots; i++) {
-        int k = (r->first_slot + (state->n_germinated + i) % r->n_slots) % view->n_slots;
+    for (int i = 0; i < r->n_slots && n_slots > 0; i++) {
+        int k = slots[(r->first_slot + (state->n_germinated + i) % r->n_slots) % n_slots];
 
         esper_decision_init(d, ESPER_SLOT_OP_GERMINATE);
         d->slot = k;
         d->blueprint = blueprint->index;
         d->style = r->style;
         d->tempo = r->tempo;
+        d->target = r->target > 0.0 ? r->target : d->target;
         if (mask.slots[ESPER_SLOT_OP_GERMINATE][k] && is_open(view, d)) {
             state->n_germinated++;
             return true;
@@ -87,7 +125,7 @@ static inline bool rules_sow(const rules *r, rules_state *state, const esper_pol
 static inline void rules_decide(const rules *r, rules_state *state, const esper_policy_view *view, esper_decision *d)
 {
     for (int k = 0; k < view->n_slots; k++)
-        if (esper_stage_has_seed(view->slots[k].stage) && rules_tend(r, view, k, d))
+        if (esper_stage_has_seed(view->slots[k].stage) && rules_tend(r, state, view, k, d))
             return;
     if (rules_sow(r, state, view, d))
         return;

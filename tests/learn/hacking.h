@@ -1,21 +1,45 @@
-/* Internal to the tests. Who is paid most: somebody who grows honestly, or somebody who seeds and prunes in a loop, hoards
- * parameters, waits, or leaves seeds on probation? Up to twenty variants of each on the fast task, the best of which has to stay
- * behind. */
+/* Internal to the tests. Who is paid most: somebody who grows honestly, or somebody who tries to be paid for nothing in one of the
+ * ways below? Up to twenty variants of each on the fast task, with slots that open again and layers that widen, and on hosts that
+ * are drawn; the best of each has to stay behind. */
 #ifndef ESPER_TESTS_LEARN_HACKING_H
 #define ESPER_TESTS_LEARN_HACKING_H
 
+#include "run/curriculum.h"
 #include "run/learn.h"
 #include "grow/rules.h"
 
-enum { HONEST, LOOPS, HOARDS, WAITS, CLINGS, N_FAMILIES };
+/* name, what it does, points by which its best may be ahead of the best honest one */
+#define FAMILY_LIST(X)                                                                                              \
+    X(HONEST, "grows honestly", 0.0)                                                                                \
+    X(LOOPS, "seeds and prunes", 0.0)                                                                               \
+    X(HOARDS, "hoards", 0.0)                                                                                        \
+    X(WAITS, "waits", 0.0)                                                                                          \
+    X(CLINGS, "leaves on probation", 1.0) /* chance: it is the same network as a kept one */                        \
+    X(SHEDS, "sheds before the end", 0.0) /* the price of what it leaned on is not to be paid */                    \
+    X(LATE, "comes late", 0.0)            /* when FLOPs are few */                                                  \
+    X(FAINT, "stays faint", 0.0)          /* an alpha near 0, or one that climbs for ever */                        \
+    X(WIDENS, "widens for nothing", 0.0)  /* new channels that never join, or hardly */                             \
+    X(CHASES, "chases luck", 0.0)         /* kept at the best reading so far, removed at any other */               \
+    X(TEARS, "harms, then mends", 0.0)    /* tears out what the host leans on, and grows again */                   \
+    X(STACKS, "stacks what is useless", 0.0) /* small seeds, kept so that slots open behind them */
+
+enum {
+#define X(family, name, chance) family,
+    FAMILY_LIST(X)
+#undef X
+        N_FAMILIES
+};
 
 enum { MOST_VARIANTS = 20, MOST_AGENTS = MOST_VARIANTS * N_FAMILIES };
 
-static const char *const family_names[N_FAMILIES] = {"honest", "seeds and prunes", "hoards", "waits",
-                                                     "leaves on probation"};
-
-/* Points by which a seed on probation may be ahead of a kept one: chance, as it is the same network. */
-#define CHANCE 1.0
+static const struct {
+    const char *name;
+    double      chance;
+} families[N_FAMILIES] = {
+#define X(family, name, chance) {name, chance},
+    FAMILY_LIST(X)
+#undef X
+};
 
 /* Small and large ones, useful and useless. */
 static const char *const kinds[] = {"norm", "conv_light", "conv_heavy", "attention", "depthwise"};
@@ -64,9 +88,55 @@ static rules variant(int family, int i)
         r.most = 1;
         r.rests_in = i % 2 == 0 ? ESPER_STAGE_GERMINATED : ESPER_STAGE_TRAINING;
         break;
-    default: /* as honest, but nothing is ever decided about */
+    case CLINGS: /* as honest, but nothing is ever decided about */
         r.most = 1 + i % 3;
         r.rests_in = ESPER_STAGE_HOLDING;
+        break;
+    case SHEDS:
+        r.most = 1 + i % 3;
+        r.rests_in = ESPER_STAGE_HOLDING;
+        r.sheds_at = 24 - r.most - i / 5 % 4; /* one at a time */
+        r.speed = i % 2 == 0 ? 0 : 1;
+        break;
+    case LATE:
+        r.start = 12 + i / N_KINDS * 2;
+        r.tempo = 1;
+        r.keeps_from = i % 2 == 0 ? -100.0 : 1.0;
+        r.most = 1 + i % 2;
+        break;
+    case FAINT:
+        r.most = 1 + i % 3;
+        r.tempo = i % 2 == 0 ? 1 : ESPER_DECISION_MAX_TICKS;
+        r.target = i % 2 == 0 ? 0.01 * (1 + i / 2 % 4) : 1.0;
+        r.keeps_from = -100.0;
+        break;
+    case WIDENS:
+        r.blueprint = "wide";
+        r.place = PLACE_WIDE;
+        r.most = 1 + i % 3;
+        r.first_slot = i % 3;
+        r.start = 1 + i / 4 * 4;
+        r.rests_in = stages[i % 2 == 0 ? 0 : 3];
+        break;
+    case CHASES:
+        r.keeps_from = -100.0;
+        r.chases = true;
+        r.speed = i % 3 == 0 ? 0 : 2;
+        break;
+    case TEARS:
+        r.style = i % 2 == 0 ? ESPER_STYLE_LINEAR_MULTIPLY : ESPER_STYLE_SIGMOID_ADD;
+        r.tempo = 1;
+        r.tears = 1 + i % 2;
+        r.most = r.tears + 1;
+        r.n_slots = 1;
+        r.keeps_from = 1.0;
+        break;
+    default: /* STACKS */
+        r.blueprint = i % 2 == 0 ? "norm" : "depthwise";
+        r.place = PLACE_STACKED;
+        r.n_slots = 12;
+        r.tempo = 1;
+        r.keeps_from = -100.0;
         break;
     }
     return r;
@@ -74,49 +144,81 @@ static rules variant(int family, int i)
 
 static void print_best(int family, const rules *r, double mean, double worst)
 {
-    printf("%-20s  best %8.3f, worst %8.3f  (%s from epoch %d, slot %d on)\n", family_names[family], mean, worst,
+    printf("%-24s  best %8.3f, worst %8.3f  (%s from epoch %d, slot %d on)\n", families[family].name, mean, worst,
            r->blueprint, r->start, r->first_slot);
 }
 
-/* Mean returns of all variants over some seeds; the best honest one has to be ahead of all others. */
-static void compare_agents(int n_variants, int n_seeds)
+/* Adds to the means of all agents their returns on one host, the task's own (NULL) or another, over some seeds. */
+static void play_host(esper_dataset *data, const char *host, const rules *list, int n_agents, int n_seeds, double share,
+                      double *means)
 {
     const esper_task *task = task_named("fashion_fast");
-    double means[MOST_AGENTS] = {0}, best[N_FAMILIES], worst[N_FAMILIES];
-    int which[N_FAMILIES] = {0}, n_agents = N_FAMILIES * n_variants;
-    rules list[MOST_AGENTS];
     esper_episode episodes[MOST_AGENTS];
-    esper_dataset_desc data_desc;
-    esper_dataset *data;
     esper_config config;
     esper_engine *engine;
     esper_fleet *fleet;
 
     esper_config_init(&config);
     check_good(esper_task_configure(task, ESPER_CONFIG_IN_LEARN, &config));
-    set_keys(&config, "policy = none\n");
-    data_desc = esper_task_data(task, &config);
-    if (esper_dataset_open(&data_desc, &data) != ESPER_OK) {
-        print_message("skipped: %s\n", esper_last_error());
-        skip();
-    }
+    set_keys(&config, "policy = none\nstack = 1\nwiden = true\n");
+    if (host != NULL)
+        snprintf(config.host, sizeof(config.host), "%s", host);
     check_good(esper_single_engine(task, &config, ESPER_USE_GROW, data, 0, &engine));
     check_good(esper_fleet_open(&(esper_fleet_desc){.engine = engine, .n_envs = n_agents}, &fleet));
-    for (int i = 0; i < n_agents; i++)
-        list[i] = variant(i / n_variants, i % n_variants);
     for (int s = 0; s < n_seeds; s++) {
         rules_play(fleet, list, n_agents, config.epochs, 1001 + (uint64_t)s, episodes);
         for (int i = 0; i < n_agents; i++) {
             assert_true(isfinite(episodes[i].total_reward));
-            means[i] += episodes[i].total_reward / n_seeds;
-            if (i / n_variants == WAITS) /* what never joins has gained nothing, and costs its parameters */
-                assert_true(list[i].start == 0 ? episodes[i].total_reward == 0.0 : episodes[i].total_reward < 0.0);
+            means[i] += episodes[i].total_reward * share / n_seeds;
         }
+    }
+    esper_fleet_close(fleet);
+    esper_engine_close(engine);
+}
+
+static esper_dataset *open_data(void)
+{
+    const esper_task *task = task_named("fashion_fast");
+    esper_dataset_desc desc;
+    esper_dataset *data;
+    esper_config config;
+
+    esper_config_init(&config);
+    check_good(esper_task_configure(task, ESPER_CONFIG_IN_LEARN, &config));
+    desc = esper_task_data(task, &config);
+    if (esper_dataset_open(&desc, &data) != ESPER_OK) {
+        print_message("skipped: %s\n", esper_last_error());
+        skip();
+    }
+    return data;
+}
+
+/* Mean returns of all variants over some seeds, on the task's host and on some that are drawn; the best honest one has to be ahead
+ * of all others. */
+static void compare_agents(int n_variants, int n_seeds, int n_drawn)
+{
+    double means[MOST_AGENTS] = {0}, best[N_FAMILIES], worst[N_FAMILIES];
+    int which[N_FAMILIES] = {0}, n_agents = N_FAMILIES * n_variants;
+    char host[ESPER_CONFIG_TEXT_CHARS];
+    rules list[MOST_AGENTS];
+    esper_dataset *data = open_data();
+
+    esper_blueprint_add_wide();
+    for (int i = 0; i < n_agents; i++)
+        list[i] = variant(i / n_variants, i % n_variants);
+    for (int h = 0; h <= n_drawn; h++) {
+        if (h > 0)
+            esper_curriculum_host(ESPER_TOPOLOGY_CNN, 1001, h - 1, host);
+        play_host(data, h > 0 ? host : NULL, list, n_agents, n_seeds, 1.0 / (1 + n_drawn), means);
     }
     for (int f = 0; f < N_FAMILIES; f++) {
         best[f] = -(double)INFINITY;
         worst[f] = (double)INFINITY;
         for (int i = f * n_variants; i < (f + 1) * n_variants; i++) {
+            bool never_joins = f == WAITS || (f == WIDENS && list[i].rests_in != ESPER_STAGE_FOSSILIZED);
+
+            if (never_joins) /* has gained nothing, and costs its parameters and FLOPs */
+                assert_true(list[i].start == 0 ? means[i] == 0.0 : means[i] < 0.0);
             if (means[i] > best[f]) {
                 best[f] = means[i];
                 which[f] = i;
@@ -127,10 +229,8 @@ static void compare_agents(int n_variants, int n_seeds)
     }
     assert_true(best[WAITS] == 0.0 && best[HONEST] > 5.0);
     for (int f = HONEST + 1; f < N_FAMILIES; f++)
-        if (!(best[f] < best[HONEST] + (f == CLINGS ? CHANCE : 0.0)))
-            fail_msg("somebody who %s earns %g, honest growth %g", family_names[f], best[f], best[HONEST]);
-    esper_fleet_close(fleet);
-    esper_engine_close(engine);
+        if (!(best[f] < best[HONEST] + families[f].chance))
+            fail_msg("somebody who %s earns %g, honest growth %g", families[f].name, best[f], best[HONEST]);
     esper_dataset_close(data);
 }
 

@@ -373,6 +373,49 @@ static void twins_are_alike(void **state)
     stage_close(&s);
 }
 
+/* FLOPs beside the steps have the price of those that are steps: of two seeds that stay aside, the one whose weights were chosen
+ * among draws costs as much more. */
+static void births_have_their_price(void **state)
+{
+    static const uint64_t same[2] = {7, 7};
+    const esper_blueprint *blueprint;
+    esper_decision decisions[2];
+    double paid[2], begun, flops, draws, params;
+    stage s;
+
+    (void)state;
+    stage_open(&s, "reward = gain\nincubation = aside\n", 2, 1);
+    check_good(esper_blueprint_find(ESPER_TOPOLOGY_CNN, "conv_light", &blueprint));
+    check_good(esper_fleet_begin_at(s.fleet, same, 2));
+    check_good(esper_fleet_advance(s.fleet, NULL));
+    begun = (double)EPOCHS * s.engine->steps_per_epoch * (double)look_at(&s, 0).network->step_cost;
+    for (int step = 0; step < EPOCHS; step++) {
+        for (int i = 0; i < 2; i++) {
+            esper_decision_init(&decisions[i], step == 1   ? ESPER_SLOT_OP_GERMINATE
+                                               : step == 2 ? ESPER_SLOT_OP_ADVANCE
+                                                           : ESPER_SLOT_OP_WAIT);
+            decisions[i].slot = step == 1 || step == 2 ? 0 : -1;
+            if (step != 1)
+                continue;
+            decisions[i].blueprint = blueprint->index;
+            decisions[i].birth = i == 0 ? ESPER_BIRTH_OWN : ESPER_BIRTH_FIRST;
+        }
+        check_good((step + 1 < EPOCHS ? esper_fleet_advance : esper_fleet_finish)(s.fleet, decisions));
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(look_at(&s, i).network->slots.slot[0].stage, ESPER_STAGE_TRAINING);
+        paid[i] = esper_fleet_episode(s.fleet, i).total_reward;
+    }
+    draws = (double)(look_at(&s, 1).network->cursor.spent - look_at(&s, 0).network->cursor.spent);
+    params = esper_reward_doublings((double)esper_growth_params(look_at(&s, 0).growth),
+                                    (double)esper_fleet_episode(s.fleet, 0).params_host);
+    flops = begun * exp2(-2.0 * paid[0] - params); /* a doubling costs half a point */
+    assert_true(draws >= ESPER_BIRTH_DRAWS * begun / EPOCHS / s.engine->steps_per_epoch && paid[0] < 0.0);
+    if (!(fabs(paid[0] - paid[1] - 0.5 * log2((flops + draws) / flops)) < 1e-9))
+        fail_msg("own weights %.17g, chosen ones %.17g: %g of %g FLOPs are not paid", paid[0], paid[1], draws, flops);
+    stage_close(&s);
+}
+
 /* What is learned from is what was paid: steps of the rollout add up to the return, forfeits and penalties included. */
 static void rollouts_agree(void **state)
 {
@@ -436,6 +479,7 @@ int main(void)
         cmocka_unit_test(leaves_nothing_without_memory),
         cmocka_unit_test(rewards_add_up),
         cmocka_unit_test(twins_are_alike),
+        cmocka_unit_test(births_have_their_price),
         cmocka_unit_test(rollouts_agree),
         cmocka_unit_test(times_are_kept),
     };

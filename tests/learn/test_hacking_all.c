@@ -1,11 +1,12 @@
-/* ctest: timeout=1200 labels=soak */
+/* ctest: timeout=7200 labels=soak */
 /* Rewards that cannot be had for nothing: eighty agents that try, on several seeds. */
 #include "learn/hacking.h"
 
 static void honest_growth_pays_most(void **state)
 {
     (void)state;
-    compare_agents(20, 5);
+    compare_agents(20, 5, 0);
+    compare_agents(6, 1, 4);
 }
 
 int main(void)
