@@ -53,6 +53,7 @@ static esper_status open_device(esper_device **device_out)
 
 static void print_figures(cuda_backend *self)
 {
+    static const char *const kinds[] = {"moves", "gathers", "scans", "operations", "programs"};
     const esper_backend_figures *it = &self->figures;
     double rounds = (double)(it->n_rounds > 0 ? it->n_rounds : 1);
 
@@ -62,6 +63,15 @@ static void print_figures(cuda_backend *self)
         "writing; the device %.3f s busy, %.3f s idle\n",
         (long long)it->n_rounds, (double)it->n_pages / rounds, it->handing, self->lanes.grouping, it->waiting,
         1e3 * it->writing / (double)(it->n_pages > 0 ? it->n_pages : 1), it->busy, it->idle);
+    for (int kind = 0; kind < CUDA_NOTHING; kind++) {
+        const cuda_tally *tally = &self->lanes.tallies[kind];
+
+        if (tally->n_launches > 0)
+            fprintf(stderr, "  %-10s %9lld launches of %6.1f lanes, %7.3f s handing on\n", kinds[kind],
+                    (long long)tally->n_launches, (double)tally->n_lanes / (double)tally->n_launches, tally->seconds);
+    }
+    fprintf(stderr, "  %lld groups of programs, %lld graphs, %d forms, %d steps\n", (long long)self->lanes.n_made,
+            (long long)self->lanes.n_graphs, self->lanes.order.n_forms, self->lanes.order.n_steps);
 }
 
 static void close_round(cuda_round *round)
@@ -225,8 +235,11 @@ static void figures_cuda(esper_backend *be, esper_backend_figures *figures_out)
 
     pthread_mutex_lock(&self->lock);
     *figures_out = self->figures;
-    figures_out->n_launches = self->lanes.n_launches;
-    figures_out->n_lanes = self->lanes.n_lanes;
+    figures_out->n_launches = figures_out->n_lanes = 0;
+    for (int kind = 0; kind < CUDA_NOTHING; kind++) {
+        figures_out->n_launches += self->lanes.tallies[kind].n_launches;
+        figures_out->n_lanes += self->lanes.tallies[kind].n_lanes;
+    }
     figures_out->n_groups = self->lanes.n_made;
     figures_out->n_graphs = self->lanes.n_graphs;
     figures_out->grouping = self->lanes.grouping;

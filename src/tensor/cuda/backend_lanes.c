@@ -117,6 +117,7 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
 
     *table = (cuda_lanes_table){.device = device,
                                 .stream = stream,
+                                .tally = table->tallies,
                                 .timed = profile != NULL && strcmp(profile, "1") == 0,
                                 .in_line = graph != NULL && strcmp(graph, "line") == 0,
                                 .branches = graph != NULL && atoi(graph) > 0 ? atoi(graph) : 1};
@@ -164,32 +165,66 @@ esper_status cuda_lanes_await_uploads(cuda_lanes_table *table)
     return ESPER_CUDA(cuStreamWaitEvent, table->stream, table->uploaded, 0);
 }
 
+/* The number of the kind that such works make, taken up where it is new. */
+static esper_status kind_of(cuda_lanes_table *table, const cuda_lane *lane, uint32_t *kind_out)
+{
+    cuda_kind kind;
+    int *bucket;
+
+    memset(&kind, 0, sizeof(kind)); /* the holes too: kinds are compared as bytes */
+    kind.n_works = lane->n_works;
+    for (int i = 0; i < lane->n_works; i++) {
+        kind.works[i].kernel = lane->works[i].kernel;
+        kind.works[i].threads = lane->works[i].threads;
+        kind.works[i].shared = lane->works[i].shared;
+    }
+    bucket = &table->kind_buckets[XXH64(&kind, sizeof(kind), 0) % CUDA_KIND_BUCKETS];
+    for (int at = *bucket; at > 0; at = table->kinds[at - 1].next)
+        if (table->kinds[at - 1].n_works == kind.n_works &&
+            memcmp(table->kinds[at - 1].works, kind.works, sizeof(kind.works)) == 0) {
+            *kind_out = (uint32_t)at;
+            return ESPER_OK;
+        }
+    if (table->n_kinds == table->room_kinds) {
+        int room = table->room_kinds == 0 ? 64 : 2 * table->room_kinds;
+        cuda_kind *kinds = esper_mem_grow(table->kinds, (size_t)room * sizeof(*kinds));
+
+        if (kinds == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "list of %d kinds of launches", room);
+        table->kinds = kinds;
+        table->room_kinds = room;
+    }
+    kind.next = *bucket;
+    table->kinds[table->n_kinds++] = kind;
+    *bucket = table->n_kinds;
+    *kind_out = (uint32_t)table->n_kinds;
+    return ESPER_OK;
+}
+
 /* All but where it lies. */
 static esper_status describe(cuda_lanes_table *table, const esper_launch *launch, const esper_lane *lane,
                              cuda_lane *out)
 {
     const esper_cuda_op *op = esper_cuda_op_of(launch->kind, launch->variant);
     esper_cuda_launch launches[ESPER_CUDA_MAX_LAUNCHES];
-    bool backward = launch->direction == ESPER_BACKWARD;
     int n;
 
     if (op == NULL)
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend cuda has no kernel for %s",
                           esper_op_info_of(launch->kind)->name);
-    n = backward ? op->backward(lane, launch->part, launches) : op->forward(lane, launch->part, launches);
+    n = launch->direction == ESPER_BACKWARD ? op->backward(lane, launch->part, launches)
+                                            : op->forward(lane, launch->part, launches);
     assert(n >= 0 && n <= ESPER_CUDA_MAX_LAUNCHES);
-    *out = (cuda_lane){.place = launch->place,
-                       .order = ((int)launch->kind * 4 + launch->variant) * 4 + (int)launch->part,
-                       .backward = backward,
-                       .n_works = n};
+    *out = (cuda_lane){.place = launch->place, .n_works = n};
     for (int i = 0; i < n; i++) {
         assert(launches[i].threads > 0 && launches[i].threads <= 1024 && launches[i].blocks >= 0);
         ESPER_TRY(kernel_of(table, launches[i].kernel, launches[i].shared, &out->works[i].kernel));
         out->works[i].threads = launches[i].threads;
         out->works[i].blocks = launches[i].blocks;
         out->works[i].shared = launches[i].shared;
+        out->blocks += launches[i].blocks;
     }
-    return ESPER_OK;
+    return kind_of(table, out, &out->kind);
 }
 
 static esper_status describe_program(cuda_lanes_table *table, const esper_program *program, cuda_program *made)
@@ -201,6 +236,7 @@ static esper_status describe_program(cuda_lanes_table *table, const esper_progra
         assert(program->launches[i].n_lanes == 1);
         lanes[i] = program->launches[i].lanes[0];
         status = describe(table, &program->launches[i], &lanes[i], &made->lanes[i]);
+        made->kinds[i] = made->lanes[i].kind;
     }
     if (status == ESPER_OK)
         status = put_on_device(table, lanes, (size_t)program->n_launches * sizeof(*lanes), &made->memory);
@@ -214,6 +250,7 @@ static void free_program(cuda_lanes_table *table, cuda_program *program)
 {
     cuda_memory_give_back(&table->memory, program->memory);
     esper_mem_free(program->lanes);
+    esper_mem_free(program->kinds);
     esper_mem_free(program);
 }
 
@@ -231,8 +268,10 @@ esper_status cuda_lanes_program(cuda_lanes_table *table, const esper_program *pr
         made->id = program->id;
         made->n_lanes = program->n_launches;
         made->lanes = esper_mem_alloc((size_t)program->n_launches * sizeof(*made->lanes));
-        status = made->lanes == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "program of %d launches", program->n_launches)
-                                     : describe_program(table, program, made);
+        made->kinds = esper_mem_alloc((size_t)program->n_launches * sizeof(*made->kinds));
+        status = made->lanes == NULL || made->kinds == NULL
+                     ? ESPER_FAIL(ESPER_E_NOMEM, "program of %d launches", program->n_launches)
+                     : describe_program(table, program, made);
         if (status != ESPER_OK) {
             free_program(table, made);
             return status;
@@ -378,8 +417,8 @@ esper_status cuda_lanes_call(cuda_lanes_table *table, const cuda_call *call, voi
 {
     if (call->blocks == 0 || call->n_lanes == 0)
         return ESPER_OK;
-    table->n_launches++;
-    table->n_lanes += call->n_lanes;
+    table->tally->n_launches++;
+    table->tally->n_lanes += call->n_lanes;
     return table->timed ? launch_timed(table, call, argument) : launch(table, call, argument);
 }
 
@@ -414,17 +453,6 @@ static esper_status call_lanes(cuda_lanes_table *table, const cuda_call *call, c
     assert(call->n_lanes <= ESPER_CUDA_LANES);
     memcpy(argument.lane, lanes, (size_t)call->n_lanes * sizeof(*lanes));
     return cuda_lanes_call(table, call, &argument);
-}
-
-static bool are_alike(const cuda_lane *a, const cuda_lane *b)
-{
-    if (a->n_works != b->n_works)
-        return false;
-    for (int i = 0; i < a->n_works; i++)
-        if (a->works[i].kernel != b->works[i].kernel || a->works[i].threads != b->works[i].threads ||
-            a->works[i].shared != b->works[i].shared)
-            return false;
-    return true;
 }
 
 /* Something that lists calls: into a group that is being made, or onto the stream at once. */
@@ -485,8 +513,10 @@ static int most_lanes(const caller *self, int n)
     return n < ESPER_CUDA_LANES ? n : ESPER_CUDA_LANES;
 }
 
-/* Lanes that have nothing to do with each other: those that are computed alike, together. `lanes` is used up, and so is `members`,
- * which a group wants to know. */
+enum { SPARE_BLOCKS = 2048 }; /* of a launch, that find nothing to do: some microseconds */
+
+/* Lanes that have nothing to do with each other: those of one kind together, but for narrow ones beside so wide ones that most blocks would
+ * find nothing to do. `lanes` is used up, and so is `members`, which a group wants to know. */
 static esper_status list_lanes(caller *self, const cuda_lane **lanes, int *members, int n)
 {
     const int most = most_lanes(self, n);
@@ -494,10 +524,14 @@ static esper_status list_lanes(caller *self, const cuda_lane **lanes, int *membe
     while (n > 0) {
         const cuda_lane *model = lanes[0], *alike[ESPER_CUDA_LANES];
         const esper_lane *at[ESPER_CUDA_LANES];
-        int of[ESPER_CUDA_LANES], n_alike = 0, n_left = 0;
+        int of[ESPER_CUDA_LANES], n_alike = 0, n_left = 0, n_spare = SPARE_BLOCKS;
 
+        for (int i = 1; i < n; i++)
+            if (lanes[i]->kind == model->kind && lanes[i]->blocks > model->blocks)
+                model = lanes[i];
         for (int i = 0; i < n; i++)
-            if (n_alike < most && are_alike(model, lanes[i])) {
+            if (n_alike < most && lanes[i]->kind == model->kind && model->blocks - lanes[i]->blocks <= n_spare) {
+                n_spare -= model->blocks - lanes[i]->blocks;
                 at[n_alike] = lanes[i]->at;
                 of[n_alike] = members[i];
                 alike[n_alike++] = lanes[i];
@@ -574,40 +608,60 @@ esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *
 
 /* ------------------------------------------------------------------------------------------------ groups */
 
-/* Whether lane a comes before lane b in a pass: forward by places, then backward the other way round. */
-static bool comes_first(const cuda_lane *a, const cuda_lane *b)
+/* Lanes by the step of their program's form: a counting sort, in which those of a step stay in the order of programs. */
+typedef struct sorting {
+    const cuda_form **forms;   /* (n) of the programs */
+    int              *begin;   /* (n_steps + 1) where the lanes of each step begin */
+    const cuda_lane **lanes;   /* (n_lanes) */
+    int              *members; /* (n_lanes) which program each is of */
+} sorting;
+
+static void sort_lanes(const cuda_order *order, const cuda_program *const *programs, int n, sorting *it)
 {
-    if (a->backward != b->backward)
-        return b->backward;
-    if (a->place != b->place)
-        return a->backward ? a->place > b->place : a->place < b->place;
-    return a->order < b->order;
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < programs[k]->n_lanes; i++)
+            it->begin[order->steps[it->forms[k]->steps[i]].rank + 1]++;
+    for (int rank = 0; rank < order->n_steps; rank++)
+        it->begin[rank + 1] += it->begin[rank];
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < programs[k]->n_lanes; i++) {
+            int at = it->begin[order->steps[it->forms[k]->steps[i]].rank]++;
+
+            it->lanes[at] = &programs[k]->lanes[i];
+            it->members[at] = k;
+        }
 }
 
-static esper_status list_programs(caller *self, const cuda_program *const *programs, int n, int *next, int *members,
-                                  const cuda_lane **together)
+static esper_status list_programs(caller *self, const cuda_program *const *programs, int n)
 {
-    for (;;) {
-        const cuda_lane *first = NULL;
-        int n_together = 0;
+    cuda_order *order = &self->table->order;
+    sorting it = {.forms = esper_mem_alloc((size_t)n * sizeof(*it.forms))};
+    esper_status status = ESPER_OK;
+    size_t n_lanes = 0;
 
-        for (int k = 0; k < n; k++)
-            if (next[k] < programs[k]->n_lanes && (first == NULL || comes_first(&programs[k]->lanes[next[k]], first)))
-                first = &programs[k]->lanes[next[k]];
-        if (first == NULL)
-            return ESPER_OK;
-        for (int k = 0; k < n; k++) {
-            const cuda_lane *lane = next[k] < programs[k]->n_lanes ? &programs[k]->lanes[next[k]] : NULL;
-
-            if (lane == NULL || lane->backward != first->backward || lane->place != first->place ||
-                lane->order != first->order)
-                continue;
-            members[n_together] = k;
-            together[n_together++] = lane;
-            next[k]++;
-        }
-        ESPER_TRY(list_lanes(self, together, members, n_together));
+    cuda_order_tidy(order);
+    if (it.forms == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
+    for (int k = 0; k < n && status == ESPER_OK; k++) {
+        status = cuda_order_find(order, programs[k]->kinds, programs[k]->n_lanes, &it.forms[k]);
+        n_lanes += (size_t)programs[k]->n_lanes;
     }
+    if (status == ESPER_OK) {
+        it.begin = esper_mem_alloc(((size_t)order->n_steps + 1) * sizeof(*it.begin));
+        it.lanes = esper_mem_alloc(n_lanes * sizeof(*it.lanes));
+        it.members = esper_mem_alloc(n_lanes * sizeof(*it.members));
+        if (it.begin == NULL || it.lanes == NULL || it.members == NULL)
+            status = ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
+    }
+    if (status == ESPER_OK)
+        sort_lanes(order, programs, n, &it);
+    for (int rank = 0, at = 0; rank < order->n_steps && status == ESPER_OK; at = it.begin[rank++])
+        status = list_lanes(self, it.lanes + at, it.members + at, it.begin[rank] - at);
+    esper_mem_free((void *)it.forms);
+    esper_mem_free(it.begin);
+    esper_mem_free((void *)it.lanes);
+    esper_mem_free(it.members);
+    return status;
 }
 
 static void free_group(cuda_group *group)
@@ -639,21 +693,14 @@ static void drop_oldest(cuda_lanes_table *table)
 static esper_status make_group(cuda_lanes_table *table, const cuda_program *const *programs, int n, cuda_group *group)
 {
     caller self = {.table = table, .group = group};
-    const cuda_lane **together = esper_mem_alloc((size_t)n * sizeof(*together));
-    int *next = esper_mem_alloc(2 * (size_t)n * sizeof(*next));
-    esper_status status;
 
     group->ids = esper_mem_alloc((size_t)n * sizeof(*group->ids));
-    if (together == NULL || next == NULL || group->ids == NULL)
-        status = ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
-    else
-        status = list_programs(&self, programs, n, next, next + n, together);
-    for (int k = 0; k < n && status == ESPER_OK; k++)
+    if (group->ids == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
+    for (int k = 0; k < n; k++)
         group->ids[k] = programs[k]->id;
     group->n_programs = n;
-    esper_mem_free((void *)together);
-    esper_mem_free(next);
-    return status;
+    return list_programs(&self, programs, n);
 }
 
 static esper_status launch_group(cuda_lanes_table *table, const cuda_group *group)
@@ -809,8 +856,8 @@ esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program
         make_graph(table, group);
     if (group->graph == NULL)
         return launch_group(table, group);
-    table->n_launches += group->n_calls;
-    table->n_lanes += group->n_lanes;
+    table->tally->n_launches += group->n_calls;
+    table->tally->n_lanes += group->n_lanes;
     return ESPER_CUDA(cuGraphLaunch, group->graph, table->stream);
 }
 
@@ -835,6 +882,8 @@ void cuda_lanes_close(cuda_lanes_table *table)
     cuda_memory_fini(&table->memory);
     if (table->uploaded != NULL)
         (void)ESPER_CUDA_RAW(cuEventDestroy, table->uploaded);
+    cuda_order_fini(&table->order);
+    esper_mem_free(table->kinds);
     esper_mem_free(table->kernels);
     *table = (cuda_lanes_table){0};
 }

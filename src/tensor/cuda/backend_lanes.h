@@ -1,8 +1,8 @@
 /* Internal. Lanes in device memory, and what is launched for them.
  *
  * A lane goes to the device once, whoever launches it how often: that of a program when the program is first run, others by what
- * they hold. Programs that run together become a *group*: launches that have a lane for each network whose next operation stands
- * at the same place. A group is remembered by the programs it was made of, and the second time it becomes a graph. */
+ * they hold. Programs that run together become a *group*: launches that have a lane for each network that has come to one of that kind
+ * (backend_order.h). A group is remembered by the programs it was made of, and the second time it becomes a graph. */
 #ifndef ESPER_TENSOR_CUDA_BACKEND_LANES_H
 #define ESPER_TENSOR_CUDA_BACKEND_LANES_H
 
@@ -11,6 +11,7 @@
 #include "device/device_cuda.h"
 #include "tensor/backend.h"
 #include "tensor/cuda/backend_memory.h"
+#include "tensor/cuda/backend_order.h"
 #include "tensor/cuda/kernels.h"
 
 /* A kernel for one lane. */
@@ -23,8 +24,8 @@ typedef struct cuda_work {
 typedef struct cuda_lane {
     const esper_lane *at; /* on the device */
     uint32_t          place;
-    int               order; /* of launches at one place: by kind, direction, variant and part */
-    bool              backward;
+    uint32_t          kind;   /* lanes of one are computed by the same kernels, and can share launches */
+    int               blocks; /* of all works */
     int               n_works;
     cuda_work         works[ESPER_CUDA_MAX_LAUNCHES];
 } cuda_lane;
@@ -34,6 +35,7 @@ typedef struct cuda_program {
     uint64_t   id;
     int        n_lanes;
     cuda_lane *lanes;
+    uint32_t  *kinds;  /* (n_lanes) of them */
     void      *memory; /* of the device, for all of them */
     const uint64_t *done; /* of one that was forgotten: the count of pages by which nobody has it queued any more */
     uint64_t        until;
@@ -75,6 +77,21 @@ typedef struct cuda_kernel {
     int64_t     n_launches, n_lanes;
 } cuda_kernel;
 
+/* What lanes of one kind have in common; their blocks are each one's own. */
+typedef struct cuda_kind {
+    int       n_works;
+    cuda_work works[ESPER_CUDA_MAX_LAUNCHES];
+    int       next; /* in its bucket, as the bucket has it */
+} cuda_kind;
+
+/* What something that is handed on has come to. */
+typedef struct cuda_tally {
+    int64_t n_launches, n_lanes;
+    double  seconds; /* of handing on */
+} cuda_tally;
+
+enum { CUDA_KIND_BUCKETS = 256, CUDA_TALLIES = 5 };
+
 typedef struct cuda_lanes_table {
     esper_device *device;
     cuda_memory   memory;   /* of tables, and of all that the backend's callers take */
@@ -84,6 +101,10 @@ typedef struct cuda_lanes_table {
     cuda_kernel  *kernels;
     int           n_kernels, room_kernels;
     CUfunction    move, scan, gather;
+    cuda_kind    *kinds;
+    int           n_kinds, room_kinds;
+    int           kind_buckets[CUDA_KIND_BUCKETS]; /* 1 + the first; 0: none */
+    cuda_order    order;    /* of launches of programs that are put together */
     cuda_program *programs[CUDA_BUCKETS];
     cuda_kept    *kept[CUDA_BUCKETS];
     int           n_kept;
@@ -93,7 +114,8 @@ typedef struct cuda_lanes_table {
     uint64_t      clock; /* of uses of groups */
     const char   *origin; /* of the kernels that were looked up last: "embedded", or who has compiled them */
     uint64_t      hash;  /* of the kernels that are there */
-    int64_t       n_launches, n_lanes, n_made, n_graphs; /* so far: of kernels, lanes of them, groups, graphs */
+    cuda_tally    tallies[CUDA_TALLIES], *tally; /* by what is handed on; of what is handed on now */
+    int64_t       n_made, n_graphs; /* so far: groups, graphs */
     double        grouping; /* seconds that groups and graphs took */
     int           branches; /* of a graph, of networks that are alike; ESPER_CUDA_GRAPH=4, say */
     bool          in_line;  /* ESPER_CUDA_GRAPH=line: launches of a graph come one after the other, to see what that costs */

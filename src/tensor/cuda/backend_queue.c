@@ -259,10 +259,16 @@ static uint32_t whole_programs_begin(const cuda_queue *queues)
 static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
 {
     esper_status status = cuda_lanes_await_uploads(&self->lanes);
+    double began = esper_clock_seconds(), now;
     int op;
 
     for (cuda_entry_kind kind; status == ESPER_OK && (kind = next_kind(queues, &op)) != CUDA_NOTHING;) {
         int n = 0;
+
+        now = esper_clock_seconds();
+        self->lanes.tally->seconds += now - began;
+        self->lanes.tally = &self->lanes.tallies[kind];
+        began = now;
 
         uint32_t whole = kind == CUDA_PROGRAM ? whole_programs_begin(queues) : 0;
 
@@ -298,6 +304,7 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
                  : kind == CUDA_LANE ? cuda_lanes_run(&self->lanes, (const cuda_lane *const *)self->together, n)
                                      : cuda_lanes_run_programs(&self->lanes, (const cuda_program **)self->together, n);
     }
+    self->lanes.tally->seconds += esper_clock_seconds() - began;
     return status;
 }
 
