@@ -91,7 +91,7 @@ typedef struct filling {
     const esper_policy_view *view;
     float                   *at;     /* of the run, or of one slot */
     double                   epochs; /* that epochs are parts of */
-    int                      n_blueprints; /* of the topology, but for those that a process was given as text */
+    int                      n_blueprints; /* of the topology, but for those that a process was given */
     int                      n_bad;
 } filling;
 
@@ -220,14 +220,14 @@ static void fill_place(filling *f, int s, int widest, double most)
     put(f, ESPER_FEATURE_DEAREST, log1p(largest / total));
 }
 
-/* Those of texts are known to a whole process: a run must not see what another one has. */
+/* Those of texts, and new channels, are known to a whole process: a run must not see what another one has. */
 static int count_built_in(esper_topology topology)
 {
     const esper_blueprint *const *list = esper_blueprint_list(topology);
     int n = 0;
 
     for (int i = 0; list[i] != NULL; i++)
-        n += list[i]->index != 0 && list[i]->text == NULL;
+        n += list[i]->index != 0 && list[i]->index < ESPER_BLUEPRINT_FIRST_TEXT;
     return n;
 }
 

@@ -345,12 +345,30 @@ static void what_is_remembered(void **state)
     assert_int_equal(memory.last_success, 0);
 }
 
+/* Behind all others: new channels stay in the process. */
+static void another_runs_blueprints(void **state)
+{
+    esper_feature_memory memory;
+    float before[ESPER_FEATURES_SLOT], after[ESPER_FEATURES_SLOT];
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    esper_feature_memory_init(&memory);
+    s.slots[1].blueprints = 0x6;
+    see(&s, &memory, before);
+    esper_blueprint_add_wide();
+    see(&s, &memory, after);
+    assert_true(before[ESPER_FEATURE_N_BLUEPRINTS] > 0.0f && before[ESPER_FEATURE_N_BLUEPRINTS] < 1.0f);
+    assert_memory_equal(before, after, sizeof(before));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_vectors),           cmocka_unit_test(table_is_whole),
         cmocka_unit_test(slots_are_their_properties), cmocka_unit_test(bad_readings),
-        cmocka_unit_test(what_is_remembered),
+        cmocka_unit_test(what_is_remembered),         cmocka_unit_test(another_runs_blueprints),
     };
 
     return cmocka_run_group_tests_name("policy/features", tests, NULL, NULL);
