@@ -240,7 +240,7 @@
       "Networks that grow side by side in a round, each with its own weights, order of samples and slots.")            \
     X(LEARN, tasks, TEXT, "", ANY, "TASK NAME=VALUE ...,...", LEARN, LEARNER, BITS,                                    \
       "Other tasks that episodes are of, with settings of their training, data and network; drawn=N: N hosts drawn by "  \
-      "chance. Such as \"synth_table, synth channels=8 drawn=6\" (docs/learning.md).")                                \
+      "chance. Such as \"synth_table, synth batch=32 drawn=6\" (docs/learning.md).")                                \
     X(LEARN, curriculum, CHOICE, "even", ANY, "", LEARN, LEARNER | SEVERAL, BITS,                                                 \
       "Which task an episode is of, where there are several. even: any of them. ladder: the first at first, the others " \
       "join in their order during the first half of the rounds.")                                                      \

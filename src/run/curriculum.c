@@ -130,6 +130,23 @@ static esper_status share(const esper_config *run, esper_config *config)
     return ESPER_OK;
 }
 
+/* What an entry says has an effect on it: nobody is to learn on other tasks than they think. */
+static esper_status check_words(const esper_task *task, const esper_config *config)
+{
+    esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_LEARN, config);
+
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+        const char *instead, *why = esper_config_place_of(config, key) == ESPER_CONFIG_FLAG
+                                        ? esper_config_why_not(config, key, &use, &instead)
+                                        : NULL;
+
+        if (why != NULL)
+            return ESPER_FAIL(ESPER_E_CONFIG, "tasks: %s: %s has no effect: %s", task->name,
+                              esper_config_key_at(key)->name, why);
+    }
+    return ESPER_OK;
+}
+
 static esper_status open_entry(esper_curriculum *c, const esper_task *task, const esper_config *config, bool shares)
 {
     esper_curriculum_entry *entry = &c->entry[c->n];
@@ -196,17 +213,22 @@ static esper_status add_entry(esper_curriculum *c, const esper_config *run, char
     esper_config_init(config);
     while ((word = next_word(&rest)) != NULL)
         ESPER_TRY(set_word(config, word, &n_drawn));
+    if (n_drawn > 0 && config->host[0] != '\0')
+        return ESPER_FAIL(ESPER_E_CONFIG, "tasks: %s: drawn=%d draws the hosts: leave out host", task->name, n_drawn);
     ESPER_TRY(share(run, config));
     status = esper_task_configure(task, ESPER_CONFIG_IN_LEARN, config);
+    if (status == ESPER_OK)
+        status = esper_settings_read_texts(config);
     if (status != ESPER_OK)
         return esper_fail_within(status, "tasks: %s: ", task->name);
-    if (n_drawn == 0)
-        return open_entry(c, task, config, false);
-    for (int i = 0; i < n_drawn; i++) {
+    for (int i = 0; i == 0 || i < n_drawn; i++) {
         char host[ESPER_CONFIG_TEXT_CHARS];
 
-        esper_curriculum_host(esper_task_topology(task), run->seed, i, host);
-        ESPER_TRY(esper_config_set(config, "host", host, &source));
+        if (n_drawn > 0) {
+            esper_curriculum_host(esper_task_topology(task), run->seed, i, host);
+            ESPER_TRY(esper_config_set(config, "host", host, &source));
+        }
+        ESPER_TRY(check_words(task, config));
         ESPER_TRY(open_entry(c, task, config, i > 0));
     }
     return ESPER_OK;
@@ -285,7 +307,8 @@ uint64_t esper_curriculum_hash_data(const esper_curriculum *c)
     uint64_t hash = esper_dataset_hash(c->entry[0].data);
 
     for (int i = 1; i < c->n; i++) {
-        uint64_t words[2] = {hash, esper_dataset_hash(c->entry[i].data)};
+        const char *host = c->entry[i].config->host; /* its text: what a file of it says may change */
+        uint64_t words[3] = {hash, esper_dataset_hash(c->entry[i].data), XXH64(host, strlen(host), 0)};
 
         hash = XXH64(words, sizeof(words), 0);
     }

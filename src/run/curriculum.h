@@ -39,7 +39,7 @@ void         esper_curriculum_fini(esper_curriculum *curriculum);
 /* The entry of an episode. done: how much of the rounds is over, 0 to 1. */
 int esper_curriculum_draw(const esper_curriculum *curriculum, uint64_t episode, double done);
 
-/* Of all data, in the order of the entries; of one entry it is that of its data. */
+/* Of all data, and of what the list says of hosts, in the order of the entries; of one entry it is that of its data. */
 uint64_t esper_curriculum_hash_data(const esper_curriculum *curriculum);
 
 /* A host for this kind of data, as text (docs/hosts.md), drawn of the seed: number `which` of them. */

@@ -102,6 +102,10 @@ static void refuses_lists(void **state)
         {"tasks = synth epochs=1\n", "tasks: synth: an episode of 1 epochs"},
         {"tasks = synth host='conv 8 | linear'\n", "tasks: synth: "},
         {"tasks = table data=absent.csv\n", "tasks: "},
+        {"tasks = synth layers=3\n", "tasks: synth: layers has no effect: "},
+        {"tasks = synth data=there\n", "tasks: synth: data has no effect: its data is synthetic"},
+        {"tasks = synth channels=8 drawn=2\n", "tasks: synth: channels has no effect: its host is given as text"},
+        {"tasks = synth host='conv 8 | mean | linear' drawn=2\n", "drawn=2 draws the hosts: leave out host"},
     };
 
     (void)state;
@@ -114,6 +118,31 @@ static void refuses_lists(void **state)
                      cases[i][1]);
         close_house(&h);
     }
+    assert_int_equal(live_blocks(), 0);
+}
+
+/* What a host says of an entry is as in a command: a name, a file, slots for new channels. */
+static void reads_hosts(void **state)
+{
+    static const char texts[2][64] = {"conv 4 | slot | mean | linear\n", "conv 6 | slot | mean | linear\n"};
+    uint64_t hash[2];
+    house h;
+
+    (void)state;
+    check_good(open_house(&h, "tasks = synth host=cnn, synth widen=true blocks=3\n"));
+    assert_int_equal(h.curriculum.n, 3);
+    assert_non_null(strstr(h.curriculum.entry[1].config->host, "conv 8 | pool | conv 16"));
+    assert_non_null(esper_net_find_boundary(&h.curriculum.entry[2].engine->plain, "wide0"));
+    assert_null(esper_net_find_boundary(&h.engine->plain, "wide0"));
+    close_house(&h);
+    for (int i = 0; i < 2; i++) { /* one that has changed is told by the hash */
+        check_good(esper_file_write("host.txt", texts[i], strlen(texts[i])));
+        check_good(open_house(&h, "tasks = synth host=host.txt\n"));
+        assert_int_equal(h.curriculum.entry[1].engine->plain.n_boundaries, 1);
+        hash[i] = esper_curriculum_hash_data(&h.curriculum);
+        close_house(&h);
+    }
+    assert_true(hash[0] != hash[1]);
     assert_int_equal(live_blocks(), 0);
 }
 
@@ -283,9 +312,9 @@ static void goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_list), cmocka_unit_test(refuses_lists), cmocka_unit_test(draws_hosts),
-        cmocka_unit_test(draws_tasks),  cmocka_unit_test(learns_on_all), cmocka_unit_test(same_bytes),
-        cmocka_unit_test(goes_on),
+        cmocka_unit_test(reads_a_list), cmocka_unit_test(refuses_lists), cmocka_unit_test(reads_hosts),
+        cmocka_unit_test(draws_hosts),  cmocka_unit_test(draws_tasks),   cmocka_unit_test(learns_on_all),
+        cmocka_unit_test(same_bytes),   cmocka_unit_test(goes_on),
     };
 
     return cmocka_run_group_tests_name("run/learn_tasks", tests, NULL, NULL);
