@@ -209,6 +209,14 @@ static void note_unwritten(learn *self)
                  self->why_unsaved, esper_shell_quote_path(self->base.dir, quoted), self->saved_round);
 }
 
+/* For the records: learning whose policy is not saved is not done. */
+static esper_status way_it_ended(const learn *self, esper_status status)
+{
+    if (status != ESPER_OK)
+        return status;
+    return self->result.stopped ? ESPER_E_STOPPED : self->is_unsaved ? ESPER_E_IO : ESPER_OK;
+}
+
 static esper_status read_number(const esper_safetensors *file, const char *key, uint64_t *value_out)
 {
     const char *text = esper_safetensors_note_find(file, key);
@@ -742,7 +750,7 @@ esper_status esper_learn_run(const esper_learn_desc *desc, esper_learn_result *r
     run_base_init(&self->base, &asked, ESPER_CONFIG_IN_LEARN, self->result.run_dir);
     status = run_all(self);
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    learn_close_records(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    learn_close_records(self, way_it_ended(self, status));
     esper_fleet_close(self->fleet);
     esper_learner_close(self->learner);
     esper_curriculum_fini(&self->curriculum);

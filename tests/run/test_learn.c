@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/atomic_file.h"
 #include "base/file.h"
@@ -36,6 +37,7 @@ typedef struct watcher {
     uint32_t              copy_after;  /* a round whose file is copied to "copy.safetensors"; 0 = none */
     uint32_t              full_in;     /* a round in which the disk is full, and those after it; 0 = none */
     uint32_t              room_in;     /* a round in which it has room again; 0 = none */
+    uint32_t              block_after; /* a round behind which no file can take the place of the policy's; 0 = none */
     volatile sig_atomic_t stop;
     int                   n_begun, n_steps, n_rounds;
     double                part;        /* of a round, at the last step */
@@ -91,10 +93,13 @@ static void on_round(void *context, const esper_learn_view *view, const esper_le
 
     self->n_rounds++;
     assert_true(isfinite(round->total_reward) && round->steps_per_s > 0.0);
-    if (round->round != self->copy_after)
-        return;
     check_good(esper_run_path(view->run_dir, ESPER_RUN_POLICY, path));
-    copy_file(path, "copy.safetensors");
+    if (round->round == self->copy_after)
+        copy_file(path, "copy.safetensors");
+    if (round->round == self->block_after) {
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
 }
 
 typedef struct job {
@@ -663,6 +668,30 @@ static void a_disk_that_has_room_again_is_written(void **state)
     free(j.said);
 }
 
+/* As whoever looks at its records is to know, too: it is not done. */
+static void a_policy_that_is_not_saved_is_told_in_the_store(void **state)
+{
+    esper_config config = learning("blocked", "");
+    job j = {.watch = {.steps_left = -1, .block_after = 3}};
+    esper_store_reader *reader;
+    esper_store_cursor *cursor;
+    esper_learn_result result;
+    esper_store_run run;
+    bool found;
+
+    (void)state;
+    check_good(learn_with(&j, &config, NULL, &result));
+    assert_non_null(strstr(result.unwritten, "blocked/policy.safetensors"));
+    free(j.said);
+    check_good(esper_store_reader_open("blocked/" ESPER_RUN_STORE, &reader));
+    check_good(esper_store_read_runs(reader, &cursor));
+    check_good(esper_store_next_run(cursor, &run, &found));
+    assert_true(found);
+    assert_string_equal(run.status, esper_status_name(ESPER_E_IO));
+    esper_store_cursor_close(cursor);
+    esper_store_reader_close(reader);
+}
+
 static uint64_t count_allocations(void)
 {
     esper_mem_stats stats;
@@ -719,6 +748,7 @@ int main(void)
         cmocka_unit_test(refuses_settings),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(a_disk_that_has_room_again_is_written),
+        cmocka_unit_test(a_policy_that_is_not_saved_is_told_in_the_store),
         cmocka_unit_test(leaves_nothing_without_memory),
     };
 
