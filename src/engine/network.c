@@ -675,7 +675,8 @@ esper_memory esper_network_memory(const esper_network *network)
                   esper_net_bytes(&network->net) + plan.table_bytes + esper_plan_cache_stats_of(engine->plans).bytes +
                   (size_t)engine->config.batch * sizeof(*network->sample_ids) +
                   2 * ESPER_NETWORK_BANKS * ESPER_NETWORK_ROWS * esper_network_row_bytes(network) +
-                  engine->ranks.room * sizeof(*engine->ranks.bucket),
+                  engine->ranks.room * sizeof(*engine->ranks.bucket) +
+                  engine->ranks.stage_room * sizeof(*engine->ranks.stage),
     };
 
     for (int split = 0; split < ESPER_N_SPLITS; split++) {
