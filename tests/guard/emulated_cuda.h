@@ -303,7 +303,7 @@ static emulated_kernel emulated_kernels[] = {
 
 /* ----------------------------------------------------------------------------------------- the queue, and the graph */
 
-enum { ARGS_BYTES = 256, MAX_OPS = 4096, MAX_BLOCKS_OF_MEMORY = 4096, EMULATED_DEVICES = 2 };
+enum { ARGS_BYTES = 256, MAX_OPS = 4096, MAX_BLOCKS_OF_MEMORY = 1 << 15, EMULATED_DEVICES = 2 };
 
 _Static_assert(sizeof(gpu_scan_args) <= ARGS_BYTES, "ARGS_BYTES is too small");
 

@@ -53,7 +53,7 @@ static esper_status open_device(esper_device **device_out)
 
 static void print_figures(cuda_backend *self)
 {
-    static const char *const kinds[] = {"moves", "gathers", "scans", "operations", "programs"};
+    static const char *const kinds[] = {"moves", "parts", "scans", "operations", "gathers", "programs"};
     const esper_backend_figures *it = &self->figures;
     double rounds = (double)(it->n_rounds > 0 ? it->n_rounds : 1);
 

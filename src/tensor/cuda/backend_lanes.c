@@ -165,23 +165,15 @@ esper_status cuda_lanes_await_uploads(cuda_lanes_table *table)
     return ESPER_CUDA(cuStreamWaitEvent, table->stream, table->uploaded, 0);
 }
 
-/* The number of the kind that such works make, taken up where it is new. */
-static esper_status kind_of(cuda_lanes_table *table, const cuda_lane *lane, uint32_t *kind_out)
+/* The number of a work's kind, taken up where it is new. */
+static esper_status kind_of(cuda_lanes_table *table, const cuda_work *work, uint32_t *kind_out)
 {
-    cuda_kind kind;
-    int *bucket;
+    uint64_t mixed = (uint64_t)(uintptr_t)work->kernel * 0x9E3779B97F4A7C15u;
+    int *bucket = &table->kind_buckets[(mixed >> 32) % CUDA_KIND_BUCKETS];
 
-    memset(&kind, 0, sizeof(kind)); /* the holes too: kinds are compared as bytes */
-    kind.n_works = lane->n_works;
-    for (int i = 0; i < lane->n_works; i++) {
-        kind.works[i].kernel = lane->works[i].kernel;
-        kind.works[i].threads = lane->works[i].threads;
-        kind.works[i].shared = lane->works[i].shared;
-    }
-    bucket = &table->kind_buckets[XXH64(&kind, sizeof(kind), 0) % CUDA_KIND_BUCKETS];
     for (int at = *bucket; at > 0; at = table->kinds[at - 1].next)
-        if (table->kinds[at - 1].n_works == kind.n_works &&
-            memcmp(table->kinds[at - 1].works, kind.works, sizeof(kind.works)) == 0) {
+        if (table->kinds[at - 1].kernel == work->kernel && table->kinds[at - 1].threads == work->threads &&
+            table->kinds[at - 1].shared == work->shared) {
             *kind_out = (uint32_t)at;
             return ESPER_OK;
         }
@@ -194,8 +186,8 @@ static esper_status kind_of(cuda_lanes_table *table, const cuda_lane *lane, uint
         table->kinds = kinds;
         table->room_kinds = room;
     }
-    kind.next = *bucket;
-    table->kinds[table->n_kinds++] = kind;
+    table->kinds[table->n_kinds++] =
+        (cuda_kind){.kernel = work->kernel, .threads = work->threads, .shared = work->shared, .next = *bucket};
     *bucket = table->n_kinds;
     *kind_out = (uint32_t)table->n_kinds;
     return ESPER_OK;
@@ -215,41 +207,76 @@ static esper_status describe(cuda_lanes_table *table, const esper_launch *launch
     n = launch->direction == ESPER_BACKWARD ? op->backward(lane, launch->part, launches)
                                             : op->forward(lane, launch->part, launches);
     assert(n >= 0 && n <= ESPER_CUDA_MAX_LAUNCHES);
-    *out = (cuda_lane){.place = launch->place, .n_works = n};
+    *out = (cuda_lane){.n_works = 0};
     for (int i = 0; i < n; i++) {
+        cuda_work *work = &out->works[out->n_works];
+
         assert(launches[i].threads > 0 && launches[i].threads <= 1024 && launches[i].blocks >= 0);
-        ESPER_TRY(kernel_of(table, launches[i].kernel, launches[i].shared, &out->works[i].kernel));
-        out->works[i].threads = launches[i].threads;
-        out->works[i].blocks = launches[i].blocks;
-        out->works[i].shared = launches[i].shared;
-        out->blocks += launches[i].blocks;
+        if (launches[i].blocks == 0)
+            continue;
+        ESPER_TRY(kernel_of(table, launches[i].kernel, launches[i].shared, &work->kernel));
+        work->threads = launches[i].threads;
+        work->blocks = launches[i].blocks;
+        work->shared = launches[i].shared;
+        ESPER_TRY(kind_of(table, work, &work->kind));
+        out->n_works++;
     }
-    return kind_of(table, out, &out->kind);
+    return ESPER_OK;
+}
+
+/* What it holds lies there. */
+static void place_lane(cuda_lane *lane, const esper_lane *at)
+{
+    for (int w = 0; w < lane->n_works; w++)
+        lane->works[w].at = at;
+}
+
+/* The works of all lanes, one behind the other. */
+static esper_status list_works(cuda_program *made, const cuda_lane *lanes, int n)
+{
+    for (int i = 0; i < n; i++)
+        made->n_works += lanes[i].n_works;
+    made->works = esper_mem_alloc((size_t)made->n_works * sizeof(*made->works));
+    made->kinds = esper_mem_alloc((size_t)made->n_works * sizeof(*made->kinds));
+    if (made->works == NULL || made->kinds == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "program of %d launches", n);
+    for (int i = 0, at = 0; i < n; i++)
+        for (int w = 0; w < lanes[i].n_works; w++, at++) {
+            made->works[at] = lanes[i].works[w];
+            made->kinds[at] = lanes[i].works[w].kind;
+        }
+    return ESPER_OK;
 }
 
 static esper_status describe_program(cuda_lanes_table *table, const esper_program *program, cuda_program *made)
 {
-    esper_lane *lanes = esper_mem_alloc((size_t)program->n_launches * sizeof(*lanes));
-    esper_status status = lanes == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "%d lanes", program->n_launches) : ESPER_OK;
+    size_t n = (size_t)program->n_launches;
+    esper_lane *lanes = esper_mem_alloc(n * sizeof(*lanes));
+    cuda_lane *described = esper_mem_alloc(n * sizeof(*described));
+    esper_status status =
+        lanes == NULL || described == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "%d lanes", program->n_launches) : ESPER_OK;
 
     for (int i = 0; status == ESPER_OK && i < program->n_launches; i++) {
         assert(program->launches[i].n_lanes == 1);
         lanes[i] = program->launches[i].lanes[0];
-        status = describe(table, &program->launches[i], &lanes[i], &made->lanes[i]);
-        made->kinds[i] = made->lanes[i].kind;
+        status = describe(table, &program->launches[i], &lanes[i], &described[i]);
+        made->begins = made->begins == 0 ? program->launches[i].place : made->begins;
     }
     if (status == ESPER_OK)
-        status = put_on_device(table, lanes, (size_t)program->n_launches * sizeof(*lanes), &made->memory);
+        status = put_on_device(table, lanes, n * sizeof(*lanes), &made->memory);
     for (int i = 0; status == ESPER_OK && i < program->n_launches; i++)
-        made->lanes[i].at = (const esper_lane *)made->memory + i;
+        place_lane(&described[i], (const esper_lane *)made->memory + i);
+    if (status == ESPER_OK)
+        status = list_works(made, described, program->n_launches);
     esper_mem_free(lanes);
+    esper_mem_free(described);
     return status;
 }
 
 static void free_program(cuda_lanes_table *table, cuda_program *program)
 {
     cuda_memory_give_back(&table->memory, program->memory);
-    esper_mem_free(program->lanes);
+    esper_mem_free(program->works);
     esper_mem_free(program->kinds);
     esper_mem_free(program);
 }
@@ -266,16 +293,13 @@ esper_status cuda_lanes_program(cuda_lanes_table *table, const esper_program *pr
         if (made == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "program of %d launches", program->n_launches);
         made->id = program->id;
-        made->n_lanes = program->n_launches;
-        made->lanes = esper_mem_alloc((size_t)program->n_launches * sizeof(*made->lanes));
-        made->kinds = esper_mem_alloc((size_t)program->n_launches * sizeof(*made->kinds));
-        status = made->lanes == NULL || made->kinds == NULL
-                     ? ESPER_FAIL(ESPER_E_NOMEM, "program of %d launches", program->n_launches)
-                     : describe_program(table, program, made);
+        status = describe_program(table, program, made);
         if (status != ESPER_OK) {
             free_program(table, made);
             return status;
         }
+        if (table->first_place == 0 || made->begins < table->first_place)
+            table->first_place = made->begins;
         made->next = *bucket;
         *bucket = made;
     }
@@ -324,9 +348,10 @@ esper_status cuda_lanes_lane(cuda_lanes_table *table, const esper_launch *launch
     cuda_kept *kept;
 
     ESPER_TRY(keep(table, lane, sizeof(*lane), salt, &kept));
-    if (kept->lane.at == NULL) {
+    if (!kept->described) {
         ESPER_TRY(describe(table, launch, lane, &kept->lane));
-        kept->lane.at = kept->memory;
+        place_lane(&kept->lane, kept->memory);
+        kept->described = true;
     }
     *lane_out = &kept->lane;
     return ESPER_OK;
@@ -515,41 +540,36 @@ static int most_lanes(const caller *self, int n)
 
 enum { SPARE_BLOCKS = 2048 }; /* of a launch, that find nothing to do: some microseconds */
 
-/* Lanes that have nothing to do with each other: those of one kind together, but for narrow ones beside so wide ones that most blocks would
- * find nothing to do. `lanes` is used up, and so is `members`, which a group wants to know. */
-static esper_status list_lanes(caller *self, const cuda_lane **lanes, int *members, int n)
+/* Works that have nothing to do with each other: those of one kind together, but for narrow ones beside so wide ones that most blocks would
+ * find nothing to do. `works` is used up, and so is `members`, which a group wants to know. */
+static esper_status list_works_of_step(caller *self, const cuda_work **works, int *members, int n)
 {
     const int most = most_lanes(self, n);
 
     while (n > 0) {
-        const cuda_lane *model = lanes[0], *alike[ESPER_CUDA_LANES];
+        const cuda_work *widest = works[0];
         const esper_lane *at[ESPER_CUDA_LANES];
         int of[ESPER_CUDA_LANES], n_alike = 0, n_left = 0, n_spare = SPARE_BLOCKS;
 
         for (int i = 1; i < n; i++)
-            if (lanes[i]->kind == model->kind && lanes[i]->blocks > model->blocks)
-                model = lanes[i];
+            if (works[i]->kind == widest->kind && works[i]->blocks > widest->blocks)
+                widest = works[i];
         for (int i = 0; i < n; i++)
-            if (n_alike < most && lanes[i]->kind == model->kind && model->blocks - lanes[i]->blocks <= n_spare) {
-                n_spare -= model->blocks - lanes[i]->blocks;
-                at[n_alike] = lanes[i]->at;
-                of[n_alike] = members[i];
-                alike[n_alike++] = lanes[i];
+            if (n_alike < most && works[i]->kind == widest->kind && widest->blocks - works[i]->blocks <= n_spare) {
+                n_spare -= widest->blocks - works[i]->blocks;
+                at[n_alike] = works[i]->at;
+                of[n_alike++] = members[i];
             } else {
-                lanes[n_left] = lanes[i];
+                works[n_left] = works[i];
                 members[n_left++] = members[i];
             }
-        for (int w = 0; w < model->n_works; w++) {
-            cuda_call call = {.kernel = model->works[w].kernel,
-                              .threads = model->works[w].threads,
-                              .shared = model->works[w].shared,
-                              .n_lanes = n_alike};
-
-            for (int i = 0; i < n_alike; i++)
-                if (alike[i]->works[w].blocks > call.blocks)
-                    call.blocks = alike[i]->works[w].blocks;
-            ESPER_TRY(list_call(self, &call, at, of));
-        }
+        ESPER_TRY(list_call(self,
+                            &(cuda_call){.kernel = widest->kernel,
+                                         .threads = widest->threads,
+                                         .blocks = widest->blocks,
+                                         .shared = widest->shared,
+                                         .n_lanes = n_alike},
+                            at, of));
         n = n_left;
     }
     return ESPER_OK;
@@ -558,14 +578,19 @@ static esper_status list_lanes(caller *self, const cuda_lane **lanes, int *membe
 esper_status cuda_lanes_run(cuda_lanes_table *table, const cuda_lane *const *lanes, int n)
 {
     caller self = {.table = table};
-    const cuda_lane *some[ESPER_CUDA_LANES];
+    const cuda_work *works[ESPER_CUDA_LANES];
     int nobody[ESPER_CUDA_LANES] = {0};
 
     for (int first = 0; first < n; first += ESPER_CUDA_LANES) {
-        int count = n - first < ESPER_CUDA_LANES ? n - first : ESPER_CUDA_LANES;
+        int end = n - first < ESPER_CUDA_LANES ? n : first + ESPER_CUDA_LANES, n_works = 1;
 
-        memcpy(some, lanes + first, (size_t)count * sizeof(*some));
-        ESPER_TRY(list_lanes(&self, some, nobody, count));
+        for (int w = 0; n_works > 0; w++) {
+            n_works = 0;
+            for (int i = first; i < end; i++)
+                if (w < lanes[i]->n_works)
+                    works[n_works++] = &lanes[i]->works[w];
+            ESPER_TRY(list_works_of_step(&self, works, nobody, n_works));
+        }
     }
     return ESPER_OK;
 }
@@ -608,26 +633,26 @@ esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *
 
 /* ------------------------------------------------------------------------------------------------ groups */
 
-/* Lanes by the step of their program's form: a counting sort, in which those of a step stay in the order of programs. */
+/* Works by the step of their program's form: a counting sort, in which those of a step stay in the order of programs. */
 typedef struct sorting {
     const cuda_form **forms;   /* (n) of the programs */
-    int              *begin;   /* (n_steps + 1) where the lanes of each step begin */
-    const cuda_lane **lanes;   /* (n_lanes) */
-    int              *members; /* (n_lanes) which program each is of */
+    int              *begin;   /* (n_steps + 1) where the works of each step begin */
+    const cuda_work **works;   /* (n_works) */
+    int              *members; /* (n_works) which program each is of */
 } sorting;
 
-static void sort_lanes(const cuda_order *order, const cuda_program *const *programs, int n, sorting *it)
+static void sort_works(const cuda_order *order, const cuda_program *const *programs, int n, sorting *it)
 {
     for (int k = 0; k < n; k++)
-        for (int i = 0; i < programs[k]->n_lanes; i++)
+        for (int i = 0; i < programs[k]->n_works; i++)
             it->begin[order->steps[it->forms[k]->steps[i]].rank + 1]++;
     for (int rank = 0; rank < order->n_steps; rank++)
         it->begin[rank + 1] += it->begin[rank];
     for (int k = 0; k < n; k++)
-        for (int i = 0; i < programs[k]->n_lanes; i++) {
+        for (int i = 0; i < programs[k]->n_works; i++) {
             int at = it->begin[order->steps[it->forms[k]->steps[i]].rank]++;
 
-            it->lanes[at] = &programs[k]->lanes[i];
+            it->works[at] = &programs[k]->works[i];
             it->members[at] = k;
         }
 }
@@ -637,29 +662,29 @@ static esper_status list_programs(caller *self, const cuda_program *const *progr
     cuda_order *order = &self->table->order;
     sorting it = {.forms = esper_mem_alloc((size_t)n * sizeof(*it.forms))};
     esper_status status = ESPER_OK;
-    size_t n_lanes = 0;
+    size_t n_works = 0;
 
     cuda_order_tidy(order);
     if (it.forms == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
     for (int k = 0; k < n && status == ESPER_OK; k++) {
-        status = cuda_order_find(order, programs[k]->kinds, programs[k]->n_lanes, &it.forms[k]);
-        n_lanes += (size_t)programs[k]->n_lanes;
+        status = cuda_order_find(order, programs[k]->kinds, programs[k]->n_works, &it.forms[k]);
+        n_works += (size_t)programs[k]->n_works;
     }
     if (status == ESPER_OK) {
         it.begin = esper_mem_alloc(((size_t)order->n_steps + 1) * sizeof(*it.begin));
-        it.lanes = esper_mem_alloc(n_lanes * sizeof(*it.lanes));
-        it.members = esper_mem_alloc(n_lanes * sizeof(*it.members));
-        if (it.begin == NULL || it.lanes == NULL || it.members == NULL)
+        it.works = esper_mem_alloc(n_works * sizeof(*it.works));
+        it.members = esper_mem_alloc(n_works * sizeof(*it.members));
+        if (it.begin == NULL || it.works == NULL || it.members == NULL)
             status = ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
     }
     if (status == ESPER_OK)
-        sort_lanes(order, programs, n, &it);
+        sort_works(order, programs, n, &it);
     for (int rank = 0, at = 0; rank < order->n_steps && status == ESPER_OK; at = it.begin[rank++])
-        status = list_lanes(self, it.lanes + at, it.members + at, it.begin[rank] - at);
+        status = list_works_of_step(self, it.works + at, it.members + at, it.begin[rank] - at);
     esper_mem_free((void *)it.forms);
     esper_mem_free(it.begin);
-    esper_mem_free((void *)it.lanes);
+    esper_mem_free((void *)it.works);
     esper_mem_free(it.members);
     return status;
 }

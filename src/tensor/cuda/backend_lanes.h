@@ -14,29 +14,28 @@
 #include "tensor/cuda/backend_order.h"
 #include "tensor/cuda/kernels.h"
 
-/* A kernel for one lane. */
+/* A kernel for one lane. Those of one kind differ in lane and blocks alone, and can share launches. */
 typedef struct cuda_work {
-    CUfunction kernel;
-    int        threads, blocks, shared;
+    const esper_lane *at;     /* on the device */
+    CUfunction        kernel;
+    int               threads, blocks, shared;
+    uint32_t          kind;
 } cuda_work;
 
 /* A launch of one lane. */
 typedef struct cuda_lane {
-    const esper_lane *at; /* on the device */
-    uint32_t          place;
-    uint32_t          kind;   /* lanes of one are computed by the same kernels, and can share launches */
-    int               blocks; /* of all works */
-    int               n_works;
-    cuda_work         works[ESPER_CUDA_MAX_LAUNCHES];
+    int       n_works;
+    cuda_work works[ESPER_CUDA_MAX_LAUNCHES];
 } cuda_lane;
 
 typedef struct cuda_program {
     struct cuda_program *next; /* in its bucket */
     uint64_t   id;
-    int        n_lanes;
-    cuda_lane *lanes;
-    uint32_t  *kinds;  /* (n_lanes) of them */
-    void      *memory; /* of the device, for all of them */
+    uint32_t   begins; /* at this place, but for what brings its inputs into blocks, which stands at 0 */
+    int        n_works;
+    cuda_work *works;  /* of all its lanes, one behind the other */
+    uint32_t  *kinds;  /* (n_works) of them */
+    void      *memory; /* of the device, for its lanes */
     const uint64_t *done; /* of one that was forgotten: the count of pages by which nobody has it queued any more */
     uint64_t        until;
 } cuda_program;
@@ -64,6 +63,7 @@ typedef struct cuda_kept {
     size_t            bytes;
     void             *copy;
     void             *memory; /* of the device */
+    bool              described; /* the lane is */
     cuda_lane         lane;
     cuda_scan         scan;
 } cuda_kept;
@@ -77,11 +77,11 @@ typedef struct cuda_kernel {
     int64_t     n_launches, n_lanes;
 } cuda_kernel;
 
-/* What lanes of one kind have in common; their blocks are each one's own. */
+/* What works of one kind have in common. */
 typedef struct cuda_kind {
-    int       n_works;
-    cuda_work works[ESPER_CUDA_MAX_LAUNCHES];
-    int       next; /* in its bucket, as the bucket has it */
+    CUfunction kernel;
+    int        threads, shared;
+    int        next; /* in its bucket, as the bucket has it */
 } cuda_kind;
 
 /* What something that is handed on has come to. */
@@ -90,7 +90,7 @@ typedef struct cuda_tally {
     double  seconds; /* of handing on */
 } cuda_tally;
 
-enum { CUDA_KIND_BUCKETS = 256, CUDA_TALLIES = 5 };
+enum { CUDA_KIND_BUCKETS = 256, CUDA_TALLIES = 6 };
 
 typedef struct cuda_lanes_table {
     esper_device *device;
@@ -106,6 +106,7 @@ typedef struct cuda_lanes_table {
     int           kind_buckets[CUDA_KIND_BUCKETS]; /* 1 + the first; 0: none */
     cuda_order    order;    /* of launches of programs that are put together */
     cuda_program *programs[CUDA_BUCKETS];
+    uint32_t      first_place; /* at which a program begins: those that begin behind it are parts of networks */
     cuda_kept    *kept[CUDA_BUCKETS];
     int           n_kept;
     cuda_program *doomed; /* programs that are gone, whose memory may still be read */

@@ -1,6 +1,6 @@
 /* Internal. A common order of steps for programs that run side by side.
  *
- * A launch has a lane for each program whose next launch is of the same kind: the same kernels with the same blocks of threads, whatever
+ * A launch has a lane for each program whose next launch is of the same kind: the same kernel with blocks of as many threads, whatever
  * the lanes' shapes are. Each program's launches stay in their order; where programs differ, which of them wait for which is
  * free, and decides how many launches there are:
  *

@@ -127,12 +127,11 @@ static void deliver(cuda_page *page)
 
 /* ------------------------------------------------------------------------------------------------ handing on */
 
-/* Moves that are handed on together, and whose queue each comes from. */
+/* Moves that are handed on together, one queue's behind another's. */
 typedef struct bundle {
-    cuda_moves        moves;
-    const cuda_queue *from[CUDA_MOVES];
-    int               n;
-    uint64_t          largest;
+    cuda_moves moves;
+    int        n, own; /* own: the first of the queue that is being looked at */
+    uint64_t   largest;
 } bundle;
 
 static esper_status hand_on_moves(cuda_backend *self, bundle *all)
@@ -142,7 +141,7 @@ static esper_status hand_on_moves(cuda_backend *self, bundle *all)
                       .blocks = esper_cuda_divide((int64_t)all->largest, CUDA_MOVE_PART),
                       .n_lanes = all->n};
 
-    all->n = 0;
+    all->n = all->own = 0;
     all->largest = 0;
     return cuda_lanes_call(&self->lanes, &call, &all->moves);
 }
@@ -153,15 +152,14 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 }
 
 /* Whether a move can be done beside those of its own queue that come before it. */
-static bool goes_beside(const bundle *all, const cuda_queue *queue, const cuda_move *move)
+static bool goes_beside(const bundle *all, const cuda_move *move)
 {
-    for (int i = 0; i < all->n; i++) {
+    for (int i = all->own; i < all->n; i++) {
         const cuda_move *other = &all->moves.move[i];
 
-        if (all->from[i] == queue &&
-            (overlap(other->to, other->bytes, move->to, move->bytes) ||
-             (move->from != NULL && overlap(other->to, other->bytes, move->from, move->bytes)) ||
-             (other->from != NULL && overlap(move->to, move->bytes, other->from, other->bytes))))
+        if (overlap(other->to, other->bytes, move->to, move->bytes) ||
+            (move->from != NULL && overlap(other->to, other->bytes, move->from, move->bytes)) ||
+            (other->from != NULL && overlap(move->to, move->bytes, other->from, other->bytes)))
             return false;
     }
     return true;
@@ -178,11 +176,12 @@ static esper_status hand_on_heads(cuda_backend *self, cuda_queue *queues)
 {
     bundle all = {.n = 0};
 
-    for (cuda_queue *queue = queues; queue != NULL; queue = queue->next)
+    for (cuda_queue *queue = queues; queue != NULL; queue = queue->next) {
+        all.own = all.n;
         while (queue->out->begin < queue->out->end && queue->out->entries[queue->out->begin].kind == CUDA_MOVE) {
             const cuda_move *move = &queue->out->entries[queue->out->begin].move;
 
-            if (!goes_beside(&all, queue, move))
+            if (!goes_beside(&all, move))
                 break;
             queue->out->begin++;
             if (move->from != NULL && move->bytes >= LARGE_MOVE) {
@@ -190,19 +189,16 @@ static esper_status hand_on_heads(cuda_backend *self, cuda_queue *queues)
                 ESPER_TRY(move_large(self, move));
                 continue;
             }
-            all.from[all.n] = queue;
             all.moves.move[all.n++] = *move;
             all.largest = move->bytes > all.largest ? move->bytes : all.largest;
             if (all.n == CUDA_MOVES)
                 ESPER_TRY(hand_on_moves(self, &all));
         }
+    }
     return all.n > 0 ? hand_on_moves(self, &all) : ESPER_OK;
 }
 
-enum { MOST_TOGETHER = 4096 };
-
-/* What is handed on next: moves before batches, scans and those before lanes, one operation at a time, and programs when all others have come
- * to theirs: they are most of the work, and are done by as many as there are. */
+/* What is handed on next, and of lanes by themselves one operation at a time. */
 static cuda_entry_kind next_kind(const cuda_queue *queues, int *op_out)
 {
     cuda_entry_kind kind = CUDA_NOTHING;
@@ -222,39 +218,6 @@ static cuda_entry_kind next_kind(const cuda_queue *queues, int *op_out)
     return kind;
 }
 
-/* Where the program at a queue's head begins, but for what brings its inputs into blocks, which stands at 0; UINT32_MAX: there is none. */
-static uint32_t program_begins(const cuda_queue *queue)
-{
-    const cuda_page *page = queue->out;
-    const cuda_entry *entry = &page->entries[page->begin];
-
-    if (page->begin == page->end || entry->kind != CUDA_PROGRAM)
-        return UINT32_MAX;
-    for (int i = 0; i < entry->program->n_lanes; i++)
-        if (entry->program->lanes[i].place > 0)
-            return entry->program->lanes[i].place;
-    return UINT32_MAX;
-}
-
-/* Programs that begin within a network (those of coalitions, of seeds that learn aside) come before those that begin at its input:
- * some queues have more of them than others, and so the whole networks go on together all the same. Returns the place that a
- * program has to begin behind. */
-static uint32_t whole_programs_begin(const cuda_queue *queues)
-{
-    uint32_t lowest = UINT32_MAX;
-    bool differ = false;
-
-    for (const cuda_queue *queue = queues; queue != NULL; queue = queue->next) {
-        uint32_t begins = program_begins(queue);
-
-        if (begins == UINT32_MAX)
-            continue;
-        differ = differ || (lowest != UINT32_MAX && begins != lowest);
-        lowest = begins < lowest ? begins : lowest;
-    }
-    return differ ? lowest : 0;
-}
-
 /* All that was queued, in the order of each queue. */
 static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
 {
@@ -269,9 +232,6 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
         self->lanes.tally->seconds += now - began;
         self->lanes.tally = &self->lanes.tallies[kind];
         began = now;
-
-        uint32_t whole = kind == CUDA_PROGRAM ? whole_programs_begin(queues) : 0;
-
         if (kind == CUDA_MOVE) {
             status = hand_on_heads(self, queues);
             continue;
@@ -280,8 +240,7 @@ static esper_status hand_on(cuda_backend *self, cuda_queue *queues)
             cuda_page *page = queue->out;
             const cuda_entry *entry = &page->entries[page->begin];
 
-            if (page->begin == page->end || entry->kind != kind || (kind == CUDA_LANE && entry->op != op) ||
-                (whole > 0 && program_begins(queue) <= whole))
+            if (page->begin == page->end || entry->kind != kind || (kind == CUDA_LANE && entry->op != op))
                 continue;
             if (n + entry->n > self->room_together) {
                 int room = 2 * (n + entry->n);
@@ -478,6 +437,8 @@ esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *program
             continue;
         pthread_mutex_lock(&self->lock);
         status = cuda_lanes_program(&self->lanes, &programs[k], &entry.program);
+        if (status == ESPER_OK && entry.program->begins > self->lanes.first_place)
+            entry.kind = CUDA_PART;
         pthread_mutex_unlock(&self->lock);
         if (status == ESPER_OK)
             status = push(queue, &entry);

@@ -33,12 +33,15 @@ typedef struct cuda_stage {
     size_t             bytes, used;
 } cuda_stage;
 
+/* In the order in which they are handed on where queues are at several of them: all meet again where a batch is gathered, whether they
+ * train or validate, and whatever else they have done between two batches. */
 typedef enum cuda_entry_kind {
     CUDA_MOVE,
-    CUDA_GATHER,
+    CUDA_PART,    /* a program that begins within a network: of a coalition, or of a seed that learns aside */
     CUDA_SCAN,
     CUDA_LANE,
-    CUDA_PROGRAM,
+    CUDA_GATHER,
+    CUDA_PROGRAM, /* a whole one */
     CUDA_NOTHING
 } cuda_entry_kind;
 
