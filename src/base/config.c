@@ -15,6 +15,7 @@
 #define X(of, name, text) text,
 static const char *const choices_backend[] = {ESPER_CONFIG_BACKEND_LIST(X) NULL};
 static const char *const choices_progress[] = {ESPER_CONFIG_PROGRESS_LIST(X) NULL};
+static const char *const choices_precision[] = {ESPER_CONFIG_PRECISION_LIST(X) NULL};
 static const char *const choices_optimizer[] = {ESPER_CONFIG_OPTIMIZER_LIST(X) NULL};
 static const char *const choices_length[] = {ESPER_CONFIG_LENGTH_LIST(X) NULL};
 static const char *const choices_schedule[] = {ESPER_CONFIG_SCHEDULE_LIST(X) NULL};

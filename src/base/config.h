@@ -25,6 +25,7 @@ enum {
 /* One enum for each choice: ESPER_CONFIG_OPTIMIZER_ADAMW and so on; log_level uses esper_log_level. */
 #define X(of, name, text) ESPER_CONFIG_##of##_##name,
 typedef enum esper_config_backend { ESPER_CONFIG_BACKEND_LIST(X) } esper_config_backend;
+typedef enum esper_config_precision { ESPER_CONFIG_PRECISION_LIST(X) } esper_config_precision;
 typedef enum esper_config_progress { ESPER_CONFIG_PROGRESS_LIST(X) } esper_config_progress;
 typedef enum esper_config_optimizer { ESPER_CONFIG_OPTIMIZER_LIST(X) } esper_config_optimizer;
 typedef enum esper_config_length { ESPER_CONFIG_LENGTH_LIST(X) } esper_config_length;

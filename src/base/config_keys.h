@@ -26,6 +26,8 @@
 #define ESPER_CONFIG_BACKEND_LIST(X) \
     X(BACKEND, AUTO, "auto")         \
     X(BACKEND, CPU, "cpu") X(BACKEND, CUDA, "cuda") X(BACKEND, REF, "ref") X(BACKEND, NULL, "null")
+/* In the order of esper_precision (tensor/op.h), which says what they mean. */
+#define ESPER_CONFIG_PRECISION_LIST(X) X(PRECISION, FP32, "fp32") X(PRECISION, TF32, "tf32") X(PRECISION, BF16, "bf16")
 #define ESPER_CONFIG_PROGRESS_LIST(X) \
     X(PROGRESS, AUTO, "auto") X(PROGRESS, BAR, "bar") X(PROGRESS, PLAIN, "plain") X(PROGRESS, NONE, "none")
 #define ESPER_CONFIG_OPTIMIZER_LIST(X) X(OPTIMIZER, SGD, "sgd") X(OPTIMIZER, ADAMW, "adamw")
@@ -118,6 +120,10 @@
     X(RUN, backend, CHOICE, "auto", ANY, "", EVERY, ALWAYS, BITS,                                                      \
       "Who computes: cpu, or cuda on an NVIDIA GPU; auto takes the GPU, if there is one, for steps of 500 MFLOP and more. " \
       "ref is the plain definition of correct, null goes through the motions only.")                                   \
+    X(RUN, precision, CHOICE, "fp32", ANY, "", EVERY, ALWAYS, BITS,                                                    \
+      "What a GPU's products are made of: fp32; tf32, ten bits behind the point in place of 23, faster where layers are "  \
+      "wide; or bf16, seven bits, which is also how images are kept between layers. Sums, weights and optimiser stay "   \
+      "fp32. Only backend cuda has other than fp32.")                                                                  \
     X(RUN, run_dir, TEXT, "", ANY, "", TRAIN | GROW | LEARN, ALWAYS, FILES,                                            \
       "Directory for this run's checkpoints and events. Empty: runs/<task>-<date>-<n>.")                               \
     X(RUN, checkpoint_every, INT, "1", FROM(0), "epochs", TRAIN | GROW | COMPARE, ALWAYS, FILES,                       \

@@ -104,11 +104,11 @@ const esper_command esper_command_bench = {
         "  --quick         small shapes and few rounds: to see it work, not to measure; guard: lines say \"quick\", no more\n"
         "  --paced         one benchmark: measure once for each line of standard input, to take turns with\n"
         "                  another program\n"
-        "  --threads N, --backend NAME   as for train; fleet and learn take two threads and one\n"
+        "  --threads N, --backend NAME, --precision NAME   as for train; fleet and learn take two threads and one\n"
         "  --envs N, --epochs N, --data PATH   env: so many environments, decisions of an episode; where Fashion-MNIST lies\n\n"
         "Environment: ESPER_KERNELS=avx512|avx2|portable takes another kernel set than the fastest; ESPER_TUNE=FILE another\n"
         "tune table than the one built in (docs/determinism.md).",
-    .keys = (const char *const[]){"threads", "backend", "data", "envs", "epochs", NULL},
+    .keys = (const char *const[]){"threads", "backend", "precision", "data", "envs", "epochs", NULL},
     .has_ranks = true, /* gate and ranks; the others are each rank's own */
     .options = options,
     .wants = "the name of a benchmark",

@@ -17,6 +17,10 @@ static const char *const backend_names[] = {
 #undef X
 };
 
+_Static_assert((int)ESPER_CONFIG_PRECISION_TF32 == (int)ESPER_TF32 &&
+                   (int)ESPER_CONFIG_PRECISION_BF16 == (int)ESPER_BF16,
+               "a setting is cast");
+
 /* ------------------------------------------------------------------------------------------------ opening */
 
 int64_t esper_engine_params_limit(const esper_config *config)
@@ -70,6 +74,8 @@ static esper_status open_parts(esper_engine *engine, int threads, const char *ba
         ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
         ESPER_TRY(esper_backend_open(backend != NULL ? backend : backend_names[config->backend], engine->pool,
                                      &engine->backend));
+        if (engine->use != ESPER_USE_EVALUATE || engine->backend->ops->set_precision != NULL) /* exact is right, too */
+            ESPER_TRY(esper_backend_set_precision(engine->backend, (esper_precision)config->precision));
     }
     ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
     ESPER_TRY(esper_samples_init(&engine->samples, engine->backend, engine->data));

@@ -382,7 +382,7 @@ static esper_status open_ports(const esper_policy_net_desc *desc, side *s)
 
 static esper_status open_side(esper_policy_net *net, side *s, int n_samples, int n_steps, bool training)
 {
-    esper_plan_net planned = {.net = &s->net, .slab = &net->slab, .pass = &s->pass};
+    esper_plan_net planned = {.net = &s->net, .slab = &net->slab, .pass = &s->pass, .exact = true};
     esper_plan_desc desc = {
         .backend = net->backend, .nets = &planned, .n_nets = 1, .max_samples = n_samples, .training = training};
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "device/cuda_driver.h"
 #include "device/device.h"
+#include "tensor/backend.h"
 #include "tensor/cost.h"
 #include "tensor/cuda/images.h"
 
@@ -49,6 +50,12 @@ esper_status esper_backend_choose(const esper_task *task, const esper_config *co
         return ESPER_OK;
     if (was_cuda) {
         choice_out->name = "cuda";
+        return ESPER_OK;
+    }
+    if (config->precision != ESPER_CONFIG_PRECISION_FP32) {
+        choice_out->name = "cuda";
+        snprintf(choice_out->why, sizeof(choice_out->why), "chosen as no other has --precision %s",
+                 esper_precision_name((esper_precision)config->precision));
         return ESPER_OK;
     }
     ESPER_TRY(count_flops(task, config, data, &flops));

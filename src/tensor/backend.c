@@ -29,6 +29,27 @@ void esper_backend_close(esper_backend *be)
         be->ops->close(be);
 }
 
+const char *esper_precision_name(esper_precision precision)
+{
+    static const char *const names[] = {[ESPER_FP32] = "fp32", [ESPER_TF32] = "tf32", [ESPER_BF16] = "bf16"};
+
+    return names[precision];
+}
+
+esper_status esper_backend_set_precision(esper_backend *be, esper_precision precision)
+{
+    if (precision == be->precision)
+        return ESPER_OK;
+    if (be->ops->set_precision == NULL)
+        return ESPER_FAIL(
+            ESPER_E_CONFIG,
+            "backend %s computes in fp32 alone: %s is for an NVIDIA GPU (--backend cuda), or leave out --precision",
+            be->ops->name, esper_precision_name(precision));
+    ESPER_TRY(be->ops->set_precision(be, precision));
+    be->precision = precision;
+    return ESPER_OK;
+}
+
 esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out)
 {
     return be->ops->alloc(be, bytes, mem_out);

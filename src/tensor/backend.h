@@ -45,6 +45,7 @@ typedef struct esper_backend {
     const struct esper_backend_ops *ops;
     atomic_llong                    n_waits;    /* how often a caller has waited for a stream */
     atomic_ullong                   n_programs; /* how often a network's programs have been bound: their ids */
+    esper_precision                 precision;
 } esper_backend;
 
 /* A stream object begins with this; the rest is the backend's own. Where a stream is asked for, NULL is the one that every
@@ -128,6 +129,8 @@ typedef struct esper_backend_ops {
     esper_status (*wait_for)(esper_backend *be, esper_backend_stream *stream, uint64_t ticket);
     /* May be NULL: nobody counts. */
     void (*figures)(esper_backend *be, esper_backend_figures *figures_out);
+    /* NULL: it has FP32 alone. Before anything is planned: launches of all plans that are made later compute so. */
+    esper_status (*set_precision)(esper_backend *be, esper_precision precision);
 } esper_backend_ops;
 
 /* All backends in order of preference, NULL at the end. */
@@ -136,6 +139,10 @@ const esper_backend_ops *const *esper_backend_list(void);
 /* Opens the named backend; "auto" is the first of the list. */
 esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backend **be_out);
 void         esper_backend_close(esper_backend *be);
+
+/* Before anything is planned. E_CONFIG where it is not FP32 and the backend has nothing else. */
+esper_status esper_backend_set_precision(esper_backend *be, esper_precision precision);
+const char  *esper_precision_name(esper_precision precision); /* "fp32" */
 
 esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
 void         esper_backend_release(esper_backend *be, void *mem); /* NULL: nothing */

@@ -196,6 +196,11 @@ static inline double esper_sum_norms(const double *norms, uint64_t with)
  * those of all ranks, and the second goes on. In evaluation there is nothing to sum: the second does all of it. */
 typedef enum esper_part { ESPER_PART_WHOLE, ESPER_PART_BEFORE, ESPER_PART_AFTER } esper_part;
 
+/* What factors of products are rounded to, where a backend is told to (esper_backend_set_precision): they are floats, or have 10 or 7
+ * bits behind the point. With BF16 a backend may also keep activations and their gradients so. All sums are of floats, and so are
+ * parameters, their gradients, statistics and losses. */
+typedef enum esper_precision { ESPER_FP32, ESPER_TF32, ESPER_BF16 } esper_precision;
+
 /* All pointers are into the backend's memory: a device can read a lane as it is. */
 typedef struct esper_lane {
     esper_view         in[ESPER_OP_MAX_IN];
@@ -204,6 +209,7 @@ typedef struct esper_lane {
     int32_t            max_samples; /* of the plan: no batch is larger; 0 for flat work */
     bool               spread;  /* the batch is spread over ranks: sums of a training pass are those of all of them */
     bool               frozen;  /* of a frozen region: computes as in evaluation, whatever the pass */
+    uint8_t            precision; /* esper_precision: of a backend that has more than FP32 */
     const esper_pass  *pass;    /* NULL for flat work */
     const esper_group *group;   /* NULL unless flat work */
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */

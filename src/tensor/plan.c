@@ -54,9 +54,11 @@ static esper_status schedule_net(esper_plan *plan, const esper_plan_net *given, 
                                 .max_samples = plan->max_samples,
                                 .training = plan->training,
                                 .frozen = given->frozen,
-                                .spread = given->exchange != NULL};
+                                .spread = given->exchange != NULL,
+                                .exact = given->exact};
     esper_schedule *schedule;
 
+    assert(!given->exact || cache == NULL); /* whose schedules are all of the backend's precision */
     ESPER_TRY(esper_net_status(given->net));
     ESPER_TRY(check_slab(plan, given->net, given->slab));
     ESPER_TRY(cache != NULL ? esper_plan_cache_get(cache, &desc, &schedule) : esper_schedule_open(&desc, &schedule));

@@ -33,6 +33,7 @@ typedef struct esper_plan_net {
      * ranks have the same network, max_samples and order of passes, and each at least one sample. NULL: one rank, or each
      * for itself. */
     const esper_exchange *exchange;
+    bool                  exact; /* in FP32, whatever the backend's precision is; of plans without a cache */
 } esper_plan_net;
 
 /* Schedules, which are all of a plan but its addresses, kept for plans to come: a network whose program was planned before

@@ -82,7 +82,7 @@ static esper_status take_net(esper_schedule *schedule, const esper_schedule_desc
     const esper_backend_ops *ops = desc->backend->ops;
     esper_status status = ESPER_E_UNSUPPORTED;
 
-    if (ops->lower != NULL)
+    if (ops->lower != NULL && schedule->precision == desc->backend->precision)
         status = ops->lower(desc->backend, desc->net, desc->max_samples, &schedule->net);
     if (status == ESPER_E_UNSUPPORTED)
         status = copy_net(desc->net, &schedule->net);
@@ -102,6 +102,7 @@ esper_lane esper_schedule_shape(const esper_schedule *schedule, int o)
 
     lane.frozen = is_frozen(schedule->frozen, &schedule->net.ops[o]);
     lane.spread = schedule->spread && !lane.frozen; /* nothing is summed there */
+    lane.precision = (uint8_t)schedule->precision;
     for (int i = 0; i < ESPER_OP_MAX_IN; i++)
         lane.in[i].add = (schedule->add_mask[o] & ESPER_BIT(i)) != 0;
     return lane;
@@ -282,6 +283,7 @@ esper_status esper_schedule_open(const esper_schedule_desc *desc, esper_schedule
     schedule->training = desc->training;
     schedule->spread = desc->spread;
     schedule->frozen = desc->frozen;
+    schedule->precision = desc->exact ? ESPER_FP32 : desc->backend->precision;
     schedule->table_bytes = sizeof(*schedule);
     status = make(schedule, desc);
     if (status != ESPER_OK) {

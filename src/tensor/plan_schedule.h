@@ -42,6 +42,7 @@ typedef struct esper_schedule {
     int           max_samples;
     bool          training;  /* there are backward steps */
     bool          spread;    /* batches are spread over ranks */
+    esper_precision precision;
     uint64_t      frozen;    /* bits 1 << region */
     esper_net     net;       /* as the backend likes it; a copy of its own, without boundaries */
     bool         *has_grad;  /* (n_tensors) a gradient is wanted and arrives */
@@ -69,6 +70,7 @@ typedef struct esper_schedule_desc {
     bool                 training;
     uint64_t             frozen; /* bits 1 << region: no gradients there, and all as in evaluation */
     bool                 spread; /* batches are spread over ranks */
+    bool                 exact;  /* in FP32, whatever the backend's precision is */
 } esper_schedule_desc;
 
 /* Makes one, held by the caller. The last holder that releases it frees it. */

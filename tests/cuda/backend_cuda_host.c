@@ -117,6 +117,13 @@ static size_t sums_host(const esper_backend *be, const esper_launch *launch, siz
     return op->sums == NULL ? 0 : op->sums(launch->lanes, launch->direction == ESPER_BACKWARD, offset_out);
 }
 
+static esper_status set_precision_host(esper_backend *be, esper_precision precision)
+{
+    (void)be;
+    (void)precision;
+    return ESPER_OK;
+}
+
 static esper_status enqueue_host(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
     (void)be;
@@ -146,6 +153,7 @@ static const esper_backend_ops cuda_host = {
     .scratch = scratch_host,
     .sums = sums_host,
     .enqueue = enqueue_host,
+    .set_precision = set_precision_host,
 };
 
 static esper_status open_host(esper_pool *pool, esper_backend **be_out)

@@ -19,6 +19,9 @@
 #include "tensor/cuda/kernels.h"
 
 static const double TOLERANCE = 2e-5;
+static const double TOLERANCE_TF32 = 1e-3; /* a factor is off by up to 0.7 of 2^-10, and by nothing in the mean */
+
+static esper_precision precision = ESPER_FP32; /* of all lanes */
 
 typedef struct shape {
     int  in_c, out_c, kernel, pad, groups, h, w, n;
@@ -46,7 +49,7 @@ static void view(esper_view *v, void *data, void *grad, int rank, const int *dim
 static esper_lane lane_of(const shape *s, void *x, void *w, void *dw, void *dy, const esper_pass *pass)
 {
     int out_h = s->h + 2 * s->pad - s->kernel + 1, out_w = s->w + 2 * s->pad - s->kernel + 1;
-    esper_lane lane = {.max_samples = pass->n_samples, .pass = pass};
+    esper_lane lane = {.max_samples = pass->n_samples, .pass = pass, .precision = (uint8_t)precision};
 
     view(&lane.in[0], x, NULL, 3, (int[]){s->in_c, s->h, s->w});
     view(&lane.in[1], w, dw, 4, (int[]){s->out_c, s->in_c / s->groups, s->kernel, s->kernel});
@@ -123,7 +126,7 @@ static void check(const shape *s)
     for (size_t i = 0; i < n_weights; i++)
         most = fmax(most, fabs(exact[i]));
     for (size_t i = 0; i < n_weights; i++)
-        if (!(fabs(exact[i] - (double)found[i]) <= TOLERANCE * most))
+        if (!(fabs(exact[i] - (double)found[i]) <= (precision == ESPER_FP32 ? TOLERANCE : TOLERANCE_TF32) * most))
             fail_msg("%d x %d x %d -> %d, %d taps, pad %d, groups %d, %d samples: weight %zu is %.9g, expected %.9g",
                      s->in_c, s->h, s->w, s->out_c, s->kernel, s->pad, s->groups, s->n, i, (double)found[i], exact[i]);
     host_cuda_reverse(true);
@@ -172,6 +175,13 @@ static void test_shapes_without_cores(void **state)
     host_cuda_set_cores(false);
     test_shapes(state);
     host_cuda_set_cores(true);
+}
+
+static void test_shapes_in_tf32(void **state)
+{
+    precision = ESPER_TF32;
+    test_shapes(state);
+    precision = ESPER_FP32;
 }
 
 /* ------------------------------------------------------------------------------------------------ a first layer */
@@ -279,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_shapes_without_cores),
+        cmocka_unit_test(test_shapes_in_tf32),
         cmocka_unit_test(test_first_layer),
     };
 

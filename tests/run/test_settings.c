@@ -42,6 +42,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_seed] = {"7", ""},
     [KEY_threads] = {"2", "", .elsewhere = "cli/test_compare.sh"},
     [KEY_backend] = {"null", ""},
+    [KEY_precision] = {"tf32", "", .elsewhere = "cli/test_precision.sh"},
     [KEY_run_dir] = {"elsewhere", "", .elsewhere = "cli/test_runs.sh"},
     [KEY_checkpoint_every] = {"2", "", .elsewhere = "replay/grow_kill.sh"},
     [KEY_progress] = {"none", "", .elsewhere = "ui/test_progress.sh"},

@@ -111,14 +111,20 @@ static void close_cuda(esper_backend *be)
     esper_mem_free(self);
 }
 
+static void name_kernels(cuda_backend *self, esper_precision precision)
+{
+    snprintf(self->identity, sizeof(self->identity), "cuda/sm_%d/k%08x%s%s", esper_cuda_capability(self->device),
+             (unsigned)self->lanes.hash, precision == ESPER_FP32 ? "" : "/",
+             precision == ESPER_FP32 ? "" : esper_precision_name(precision));
+}
+
 static esper_status open_parts(cuda_backend *self)
 {
     ESPER_TRY(open_device(&self->device));
     ESPER_TRY(esper_stream_open(self->device, &self->stream));
     self->handle = esper_stream_native(self->stream);
     ESPER_TRY(cuda_lanes_open(self->device, self->handle, &self->lanes));
-    snprintf(self->identity, sizeof(self->identity), "cuda/sm_%d/k%08x", esper_cuda_capability(self->device),
-             (unsigned)self->lanes.hash);
+    name_kernels(self, ESPER_FP32);
     return ESPER_OK;
 }
 
@@ -291,6 +297,21 @@ static void forget_cuda(esper_backend *be, uint64_t program)
     pthread_mutex_unlock(&self->lock);
 }
 
+static esper_status set_precision_cuda(esper_backend *be, esper_precision precision)
+{
+    enum { LEAST = 80 };
+    cuda_backend *self = backend_of(be);
+    int here = esper_cuda_capability(self->device);
+
+    if (precision != ESPER_FP32 && here < LEAST)
+        return ESPER_FAIL(
+            ESPER_E_UNSUPPORTED,
+            "%s is for devices of compute capability 8.0 or newer, and this one has %d.%d: leave out --precision",
+            esper_precision_name(precision), here / 10, here % 10);
+    name_kernels(self, precision);
+    return ESPER_OK;
+}
+
 static int device_cuda(const esper_backend *be)
 {
     return backend_of(be)->device->index;
@@ -421,4 +442,5 @@ const esper_backend_ops esper_backend_cuda = {
     .submit = submit_cuda,
     .wait_for = wait_for_cuda,
     .figures = figures_cuda,
+    .set_precision = set_precision_cuda,
 };

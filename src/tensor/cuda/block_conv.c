@@ -22,15 +22,21 @@ static void push_conv(block_list *list, const esper_lane *lane, bool back)
          {"esper_block_conv_back_3_1", "esper_block_conv_back_3_4", "esper_block_conv_back_3_8"},
          {"esper_block_conv_back_5_1", "esper_block_conv_back_5_4", NULL},
          {"esper_block_conv_back_7_1", "esper_block_conv_back_7_4", NULL}}};
+    static const char *const tensor[2][2][3] = {
+        {{"esper_block_conv_3_8", "esper_block_conv_3_8_few", "esper_block_conv_3_8_small"},
+         {"esper_block_conv_back_3_8", "esper_block_conv_back_3_8_few", "esper_block_conv_back_3_8_small"}},
+        {{"esper_block_conv_3_8_tf32", "esper_block_conv_3_8_few_tf32", "esper_block_conv_3_8_small_tf32"},
+         {"esper_block_conv_back_3_8_tf32", "esper_block_conv_back_3_8_few_tf32",
+          "esper_block_conv_back_3_8_small_tf32"}}};
     block_conv v = block_conv_of(lane, back);
     block_cut cut = block_cut_of(&v);
     int side = block_side(&v), channels = block_channels(&v);
     const char *name = names[back][side / 2][channels / 4];
 
-    if (block_is_tensor(&v) && block_depth(&v) == 4)
-        name = back ? "esper_block_conv_back_3_8_few" : "esper_block_conv_3_8_few";
-    else if (block_is_tensor(&v) && v.out_h <= 2 && v.out_w <= 2)
-        name = back ? "esper_block_conv_back_3_8_small" : "esper_block_conv_3_8_small";
+    if (block_is_tensor(&v))
+        name = tensor[lane->precision != ESPER_FP32][back][block_depth(&v) == 4           ? 1
+                                                           : v.out_h <= 2 && v.out_w <= 2 ? 2
+                                                                                          : 0];
     assert(v.kernel <= BLOCK_KERNEL && name != NULL && cut.chunk > 0);
     block_push(list, name, BLOCK_THREADS, block_most(lane) * cut.blocks,
                cut.chunk * side * side * cut.stride * (int)sizeof(float));
@@ -42,18 +48,20 @@ static void push_weights(block_list *list, const esper_lane *lane)
                                             {"esper_block_conv_weights_3_1", "esper_block_conv_weights_3_8"},
                                             {"esper_block_conv_weights_5_1", "esper_block_conv_weights_5_8"},
                                             {"esper_block_conv_weights_7_1", "esper_block_conv_weights_7_8"}};
+    static const char *const on_cores[2][4] = {
+        {"esper_block_weigh_8", "esper_block_weigh_16", "esper_block_weigh_first", "esper_block_weigh_first_pool"},
+        {"esper_block_weigh_8_tf32", "esper_block_weigh_16_tf32", "esper_block_weigh_first_tf32",
+         "esper_block_weigh_first_pool_tf32"}};
     block_conv v = block_conv_of(lane, false);
     block_weights_cut cut = block_weights_cut_of(&v);
     int joiners = esper_cuda_divide(lane->in[1].count, BLOCK_THREADS);
 
     if (block_weighs_on_cores(&v)) {
         block_weigh_cut tiles = block_weigh_cut_of(&v);
-        const char *name = tiles.wide ? "esper_block_weigh_16" : "esper_block_weigh_8";
+        int kind = !block_forms_dy(lane) ? tiles.wide : lane->attr.conv_norm.pool ? 3 : 2;
 
-        if (block_forms_dy(lane))
-            name = lane->attr.conv_norm.pool ? "esper_block_weigh_first_pool" : "esper_block_weigh_first";
-        block_push(list, name, BLOCK_THREADS, esper_cuda_divide(block_most(lane), tiles.span) * (int64_t)tiles.blocks,
-                   0);
+        block_push(list, on_cores[lane->precision != ESPER_FP32][kind], BLOCK_THREADS,
+                   esper_cuda_divide(block_most(lane), tiles.span) * (int64_t)tiles.blocks, 0);
         block_push(list, "esper_block_weigh_join", BLOCK_THREADS, joiners, 0);
         return;
     }

@@ -348,7 +348,7 @@ template <int HALVES> FUNCTION void load_samples(const row_of_samples &row, int 
 
 /* What row `i` of a tile's input, x, gives to its outputs, TILE x TILE pixels of 16 samples by 8 channels; the next row takes its
  * place. Products of one kind follow each other, each to a pixel of its own, that none waits for the one before. */
-template <int TILE>
+template <int TILE, int PRODUCTS>
 FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][4], const row_of_samples &next,
                            const unsigned (&w_hi)[9][2], const unsigned (&w_lo)[9][2], float (&sum)[TILE][TILE][4])
 {
@@ -359,11 +359,11 @@ FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][4], const ro
         if (counts)
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                tf32_split(x[j][k], &hi[k], &lo[k]);
+                tf32_parts<PRODUCTS>(x[j][k], &hi[k], &lo[k]);
         load_samples<2>(next, j, x[j]);
         if (counts)
 #pragma unroll
-            for (int kind = 0; kind < 3; kind++)
+            for (int kind = 3 - PRODUCTS; kind < 3; kind++)
 #pragma unroll
                 for (int tap = 0; tap < 9; tap++) {
                     int oy = i - tap / 3, ox = j - tap % 3;
@@ -375,7 +375,7 @@ FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][4], const ro
 }
 
 /* The same for up to four channels: two taps side by side make eight. */
-template <int TILE>
+template <int TILE, int PRODUCTS>
 FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const row_of_samples &next,
                            const unsigned (&w_hi)[9][1], const unsigned (&w_lo)[9][1], float (&sum)[TILE][TILE][4])
 {
@@ -385,13 +385,13 @@ FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const ro
     for (int j = 0; j < TILE + 2; j++) {
 #pragma unroll
         for (int k = 0; k < 2; k++)
-            tf32_split(x[j][k], &part[0][j][k], &part[1][j][k]);
+            tf32_parts<PRODUCTS>(x[j][k], &part[0][j][k], &part[1][j][k]);
         load_samples<1>(next, j, x[j]);
     }
     if (!counts)
         return;
 #pragma unroll
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 3 - PRODUCTS; kind < 3; kind++)
 #pragma unroll
         for (int dy = 0; dy < 3; dy++)
 #pragma unroll
@@ -405,7 +405,7 @@ FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const ro
                     mma_16x8x8(sum[i - dy][ox], a, b);
                 }
 #pragma unroll
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 3 - PRODUCTS; kind < 3; kind++)
 #pragma unroll
         for (int dy = 0; dy < 3; dy++)
 #pragma unroll
@@ -503,8 +503,8 @@ FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share
         }
 }
 
-/* DEPTH: input channels of a product. TILE: the tile's side, or 2 where the image has no more. */
-template <int DEPTH, int TILE, bool BACK> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
+/* DEPTH: input channels of a product. PRODUCTS: of TF32 for one of floats. TILE: the tile's side, or 2 where the image has no more. */
+template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
 {
     const int side = TILE + 2;
     conv_work work;
@@ -555,14 +555,14 @@ template <int DEPTH, int TILE, bool BACK> FUNCTION void convolve_3(const esper_l
                 for (int tap = 0; tap < 9; tap++)
 #pragma unroll
                     for (int k = 0; k < DEPTH / 4; k++)
-                        tf32_split(own_weights[((c + 4 * k) * 9 + tap) * cut.stride], &w_hi[tap][k], &w_lo[tap][k]);
+                        tf32_parts<PRODUCTS>(own_weights[((c + 4 * k) * 9 + tap) * cut.stride], &w_hi[tap][k], &w_lo[tap][k]);
 #pragma unroll
                 for (int i = 0; i < side; i++) {
                     int next_y = i + 1 < side ? iy + i + 1 : iy, channel = first_in + c + column + (i + 1 < side ? 0 : DEPTH);
 
                     at += i + 1 < side ? row_floats : DEPTH * plane - (side - 1) * row_floats; /* at last, of the next channels */
                     next = row_of<DEPTH>(at, plane, next_y >= 0 && next_y < v.in_h ? there : 0, v.in_c - channel);
-                    multiply_row<TILE>(i, (i > 0 || iy >= 0) && (i + 1 < side || iy + i < v.in_h), pixels, next, w_hi, w_lo,
+                    multiply_row<TILE, PRODUCTS>(i, (i > 0 || iy >= 0) && (i + 1 < side || iy + i < v.in_h), pixels, next, w_hi, w_lo,
                                        sum);
                 }
             }
@@ -575,25 +575,28 @@ template <int DEPTH, int TILE, bool BACK> FUNCTION void convolve_3(const esper_l
 #else
 
 /* Devices without tensor cores for floats: a share is four of the warp's channels. */
-template <int DEPTH, int TILE, bool BACK> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
+template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
 {
     convolve<3, BLOCK_OUT_TENSOR / 2, 2, BACK>(lane, weights);
 }
 
 #endif
 
-#define CONVOLVE_3(name, depth, tile, dense)                                       \
+#define CONVOLVE_3(name, depth, tile, dense, products)                                       \
     ESPER_KERNEL_DENSE(esper_block_conv_3_8##name, BLOCK_THREADS, dense)           \
     {                                                                              \
         ESPER_SHARED(float, weights);                                              \
-        convolve_3<depth, tile, false>(lanes.lane[blockIdx.y], weights);           \
+        convolve_3<depth, tile, false, products>(lanes.lane[blockIdx.y], weights);           \
     }                                                                              \
     ESPER_KERNEL_DENSE(esper_block_conv_back_3_8##name, BLOCK_THREADS, dense)      \
     {                                                                              \
         ESPER_SHARED(float, weights);                                              \
-        convolve_3<depth, tile, true>(lanes.lane[blockIdx.y], weights);            \
+        convolve_3<depth, tile, true, products>(lanes.lane[blockIdx.y], weights);            \
     }
 
-CONVOLVE_3(, 8, 4, 3)
-CONVOLVE_3(_few, 4, 4, 3)
-CONVOLVE_3(_small, 8, 2, 4)
+CONVOLVE_3(, 8, 4, 3, 3)
+CONVOLVE_3(_few, 4, 4, 3, 3)
+CONVOLVE_3(_small, 8, 2, 4, 3)
+CONVOLVE_3(_tf32, 8, 4, 3, 1)
+CONVOLVE_3(_few_tf32, 4, 4, 3, 1)
+CONVOLVE_3(_small_tf32, 8, 2, 4, 1)

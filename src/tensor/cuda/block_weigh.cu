@@ -200,22 +200,27 @@ struct part_of_line {
     unsigned hi[2], lo[2];
 };
 
-FUNCTION part_of_line split(float2 samples)
+template <int PRODUCTS> FUNCTION part_of_line split(float2 samples)
 {
-    part_of_line p;
+    part_of_line p = {{tf32_near(samples.x), tf32_near(samples.y)}, {0, 0}};
 
-    tf32_cut(samples.x, &p.hi[0], &p.lo[0]);
-    tf32_cut(samples.y, &p.hi[1], &p.lo[1]);
+    if (PRODUCTS == 3) {
+        tf32_cut(samples.x, &p.hi[0], &p.lo[0]);
+        tf32_cut(samples.y, &p.hi[1], &p.lo[1]);
+    }
     return p;
 }
 
 /* c += a b, a of sixteen lines and b of eight. */
-FUNCTION void multiply(float (&c)[4], const part_of_line &upper, const part_of_line &lower, const part_of_line &b)
+template <int PRODUCTS> FUNCTION void multiply(float (&c)[4], const part_of_line &upper, const part_of_line &lower, const part_of_line &b)
 {
     const unsigned a_hi[4] = {upper.hi[0], lower.hi[0], upper.hi[1], lower.hi[1]};
     const unsigned a_lo[4] = {upper.lo[0], lower.lo[0], upper.lo[1], lower.lo[1]};
 
-    mma_3(c, a_hi, a_lo, b.hi, b.lo);
+    if (PRODUCTS == 3)
+        mma_3(c, a_hi, a_lo, b.hi, b.lo);
+    else
+        mma_16x8x8(c, a_hi, b.hi);
 }
 
 /* Whether dy lies in memory, or is formed from y and the gradient of what comes out of the norm, or of the pool behind it. */
@@ -254,7 +259,7 @@ FUNCTION void form(const way_back &back, const float2 (&y)[2][2], const float2 (
 }
 
 /* ROWS rows of dy at a time; X and Y: eights of lines of x and of dy. Those of which there are two or four are the rows of products. */
-template <int ROWS, int X, int Y, int DY> FUNCTION void weigh_on_cores(const esper_lane *lane, float *room)
+template <int ROWS, int X, int Y, int DY, int PRODUCTS> FUNCTION void weigh_on_cores(const esper_lane *lane, float *room)
 {
     constexpr int SEEN = ROWS + 2, CHANNELS = 8 * X / SEEN,
                   OUT = 8 * Y; /* rows of x for a channel; channels of a block of threads */
@@ -322,11 +327,11 @@ template <int ROWS, int X, int Y, int DY> FUNCTION void weigh_on_cores(const esp
                          samples_in(lane, here.block) - warp * 8 - column * 2, dy);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    grad[i / 2][0][i % 2] = split(dy[i / 2][i % 2]);
+                    grad[i / 2][0][i % 2] = split<PRODUCTS>(dy[i / 2][i % 2]);
             } else
 #pragma unroll
                 for (int i = 0; i < ROWS * Y * 2; i++)
-                    grad[i / (2 * Y)][i / 2 % Y][i % 2] = split(grad_next[i / (2 * Y)][i / 2 % Y][i % 2]);
+                    grad[i / (2 * Y)][i / 2 % Y][i % 2] = split<PRODUCTS>(grad_next[i / (2 * Y)][i / 2 % Y][i % 2]);
         }
         if (next.block < work.end_block) {
             int first = 2 * next.step - v.pad, first_out = 2 * next.step - 2;
@@ -373,7 +378,7 @@ template <int ROWS, int X, int Y, int DY> FUNCTION void weigh_on_cores(const esp
                 for (int i = 0; i < (X_FIRST ? 2 : 1); i++)
 #pragma unroll
                     for (int j = 0; j < 4; j++)
-                        pixel[i][j] = split(seen[X_FIRST ? 2 * t + i : t][j]);
+                        pixel[i][j] = split<PRODUCTS>(seen[X_FIRST ? 2 * t + i : t][j]);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -383,9 +388,9 @@ template <int ROWS, int X, int Y, int DY> FUNCTION void weigh_on_cores(const esp
 #pragma unroll
                         for (int j = 0; j < 2; j++)
                             if constexpr (X_FIRST)
-                                multiply(chain, pixel[0][j + k], pixel[1][j + k], grad[r][0][j]);
+                                multiply<PRODUCTS>(chain, pixel[0][j + k], pixel[1][j + k], grad[r][0][j]);
                             else
-                                multiply(chain, grad[r][0][j], grad[r][1][j], pixel[0][j + k]);
+                                multiply<PRODUCTS>(chain, grad[r][0][j], grad[r][1][j], pixel[0][j + k]);
 #pragma unroll
                         for (int i = 0; i < 4; i++)
                             sum[r][k][t][i] += chain[i];
@@ -487,10 +492,10 @@ template <int DY> FUNCTION void form_without_cores(const esper_lane *lane)
 }
 
 /* Up to eight output channels, or all of a few input channels: two rows of dy by 16 lines of x, which are four input channels. */
-template <int DY> FUNCTION void weigh_8(const esper_lane *lane, float *room)
+template <int DY, int PRODUCTS> FUNCTION void weigh_8(const esper_lane *lane, float *room)
 {
     if (HAS_TENSOR_CORES) {
-        weigh_on_cores<2, 2, 1, DY>(lane, room);
+        weigh_on_cores<2, 2, 1, DY, PRODUCTS>(lane, room);
         return;
     }
     if (DY != GIVEN)
@@ -500,37 +505,39 @@ template <int DY> FUNCTION void weigh_8(const esper_lane *lane, float *room)
 
 enum { ROOM_8 = BLOCK_WARPS * 2 * 3 * 16 * 8 };
 
-ESPER_KERNEL_DENSE(esper_block_weigh_8, BLOCK_THREADS, 4)
+template <int PRODUCTS> FUNCTION void weigh_16(const esper_lane *lane, float *room)
 {
-    __shared__ float room[ROOM_8];
-
-    weigh_8<GIVEN>(lanes.lane[blockIdx.y], room);
-}
-
-ESPER_KERNEL_DENSE(esper_block_weigh_first, BLOCK_THREADS, 4)
-{
-    __shared__ float room[ROOM_8];
-
-    weigh_8<OF_NORM>(lanes.lane[blockIdx.y], room);
-}
-
-ESPER_KERNEL_DENSE(esper_block_weigh_first_pool, BLOCK_THREADS, 4)
-{
-    __shared__ float room[ROOM_8];
-
-    weigh_8<OF_POOL>(lanes.lane[blockIdx.y], room);
-}
-
-/* Sixteen output channels of one row by 24 lines of x: eight input channels. */
-ESPER_KERNEL_DENSE(esper_block_weigh_16, BLOCK_THREADS, 4)
-{
-    __shared__ float room[BLOCK_WARPS * 3 * 24 * 16];
-
     if (HAS_TENSOR_CORES)
-        weigh_on_cores<1, 3, 2, GIVEN>(lanes.lane[blockIdx.y], room);
+        weigh_on_cores<1, 3, 2, GIVEN, PRODUCTS>(lane, room);
     else
-        weigh_without_cores<1, 3, 2>(lanes.lane[blockIdx.y]);
+        weigh_without_cores<1, 3, 2>(lane);
 }
+
+/* weigh_16 has sixteen output channels of one row by 24 lines of x: eight input channels. */
+#define WEIGH_ON_CORES(name, products)                                  \
+    ESPER_KERNEL_DENSE(esper_block_weigh_8##name, BLOCK_THREADS, 4)     \
+    {                                                                   \
+        __shared__ float room[ROOM_8];                                  \
+        weigh_8<GIVEN, products>(lanes.lane[blockIdx.y], room);         \
+    }                                                                   \
+    ESPER_KERNEL_DENSE(esper_block_weigh_first##name, BLOCK_THREADS, 4) \
+    {                                                                   \
+        __shared__ float room[ROOM_8];                                  \
+        weigh_8<OF_NORM, products>(lanes.lane[blockIdx.y], room);       \
+    }                                                                   \
+    ESPER_KERNEL_DENSE(esper_block_weigh_first_pool##name, BLOCK_THREADS, 4) \
+    {                                                                   \
+        __shared__ float room[ROOM_8];                                  \
+        weigh_8<OF_POOL, products>(lanes.lane[blockIdx.y], room);       \
+    }                                                                   \
+    ESPER_KERNEL_DENSE(esper_block_weigh_16##name, BLOCK_THREADS, 4)    \
+    {                                                                   \
+        __shared__ float room[BLOCK_WARPS * 3 * 24 * 16];               \
+        weigh_16<products>(lanes.lane[blockIdx.y], room);               \
+    }
+
+WEIGH_ON_CORES(, 3)
+WEIGH_ON_CORES(_tf32, 1)
 
 /* ------------------------------------------------------------------------------------------------ parts joined */
 

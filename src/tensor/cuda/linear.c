@@ -5,15 +5,23 @@
 
 /* Tiles of a result: rows, columns, threads of a block, and what share of the multiply-adds that its multiprocessor could do
  * such a block reaches, alone on it and among others: reckoned from instructions for a multiply-add, warps that hide latencies,
- * and how often operands are read. Those of `any` size take four numbers at a time one by one. */
-#define TILE_LIST(X)                                   \
-    X(128x128, 128, 128, 256, false, 0.85, 0.95)       \
-    X(64x96, 64, 96, 128, false, 0.70, 0.90)           \
-    X(64x96_twice, 64, 96, 256, false, 0.85, 0.85)     \
-    X(64x64, 64, 64, 128, false, 0.65, 0.82)           \
-    X(32x32, 32, 32, 128, false, 0.40, 0.60)           \
-    X(64x64_any, 64, 64, 128, true, 0.50, 0.70)        \
-    X(32x32_any, 32, 32, 128, true, 0.30, 0.50)
+ * and how often operands are read. Those of `any` size take four numbers at a time one by one. `join`: the tiles whose pieces are
+ * joined so. */
+#define TILE_LIST(X)                                                \
+    X(128x128, 128x128, 128, 128, 256, false, 0.85, 0.95)           \
+    X(64x96, 64x96, 64, 96, 128, false, 0.70, 0.90)                 \
+    X(64x96_twice, 64x96_twice, 64, 96, 256, false, 0.85, 0.85)     \
+    X(64x64, 64x64, 64, 64, 128, false, 0.65, 0.82)                 \
+    X(32x32, 32x32, 32, 32, 128, false, 0.40, 0.60)                 \
+    X(64x64_any, 64x64_any, 64, 64, 128, true, 0.50, 0.70)          \
+    X(32x32_any, 32x32_any, 32, 32, 128, true, 0.30, 0.50)
+
+/* On tensor cores (linear_cores.cu) what a block reaches goes by how often it reads shared memory: one word for so many products. */
+#define CORES_LIST(X, precision)                                            \
+    X(128x128_##precision, 128x128, 128, 128, 256, false, 0.60, 0.90)       \
+    X(64x64_##precision, 64x64, 64, 64, 128, false, 0.40, 0.70)             \
+    X(32x32_##precision, 32x32, 32, 32, 128, false, 0.20, 0.35)             \
+    X(64x64_any_##precision, 64x64_any, 64, 64, 128, true, 0.20, 0.35)
 
 typedef struct tile_kind {
     int         rows, columns, threads;
@@ -22,26 +30,31 @@ typedef struct tile_kind {
     const char *y, *dx, *dw, *join;
 } tile_kind;
 
-static const tile_kind tiles[] = {
-#define X(name, rows, columns, threads, any, alone, crowd) \
-    {rows,                                                 \
-     columns,                                              \
-     threads,                                              \
-     any,                                                  \
-     alone,                                                \
-     crowd,                                                \
-     "esper_linear_y_" #name,                              \
-     "esper_linear_dx_" #name,                             \
-     "esper_linear_dw_" #name,                             \
-     "esper_linear_join_" #name},
-    TILE_LIST(X)
-#undef X
-};
+enum { MOST_TILES = 8, MULTIPROCESSORS = 132, JOIN_THREADS = 256 };
 
-enum { N_TILES = sizeof(tiles) / sizeof(tiles[0]), MULTIPROCESSORS = 132, JOIN_THREADS = 256 };
+#define X(name, joined, rows, columns, threads, any, alone, crowd) \
+    {rows,                                                         \
+     columns,                                                      \
+     threads,                                                      \
+     any,                                                          \
+     alone,                                                        \
+     crowd,                                                        \
+     "esper_linear_y_" #name,                                      \
+     "esper_linear_dx_" #name,                                     \
+     "esper_linear_dw_" #name,                                     \
+     "esper_linear_join_" #joined},
+
+/* By precision; behind the last one there is nothing. */
+static const tile_kind tiles[][MOST_TILES] = {
+    [ESPER_FP32] = {TILE_LIST(X)},
+    [ESPER_TF32] = {CORES_LIST(X, tf32)},
+    [ESPER_BF16] = {CORES_LIST(X, bf16)},
+};
+#undef X
 
 typedef struct layer {
-    int I, O, max_rows;
+    int              I, O, max_rows;
+    const tile_kind *tiles;
 } layer;
 
 static layer layer_of(const esper_lane *lane, int max_samples)
@@ -50,7 +63,7 @@ static layer layer_of(const esper_lane *lane, int max_samples)
     int64_t rows = lane->in[0].count / I * max_samples;
 
     assert(rows <= INT32_MAX && lane->in[0].count <= INT32_MAX);
-    return (layer){I, lane->in[1].dim[0], (int)rows};
+    return (layer){I, lane->in[1].dim[0], (int)rows, tiles[lane->precision]};
 }
 
 static bool is_aligned(const esper_view *view)
@@ -79,14 +92,14 @@ static double cost_of(const tile_kind *tile, int blocks)
 }
 
 /* The tiles for y or dx. */
-static const tile_kind *tile_for(int m, int n, bool wide)
+static const tile_kind *tile_for(const layer *at, int m, int n, bool wide)
 {
     const tile_kind *best = NULL;
 
-    for (int t = 0; t < N_TILES; t++)
-        if (tiles[t].any == !wide &&
-            (best == NULL || cost_of(&tiles[t], tiles_in(&tiles[t], m, n)) < cost_of(best, tiles_in(best, m, n))))
-            best = &tiles[t];
+    for (const tile_kind *tile = at->tiles; tile->rows > 0; tile++)
+        if (tile->any == !wide &&
+            (best == NULL || cost_of(tile, tiles_in(tile, m, n)) < cost_of(best, tiles_in(best, m, n))))
+            best = tile;
     return best;
 }
 
@@ -108,16 +121,16 @@ static const tile_kind *tile_for_dw(const layer *at, bool wide)
 {
     const tile_kind *best = NULL;
 
-    for (int t = 0; t < N_TILES; t++)
-        if (tiles[t].any == !wide && (best == NULL || cost_of_dw(&tiles[t], at) < cost_of_dw(best, at)))
-            best = &tiles[t];
+    for (const tile_kind *tile = at->tiles; tile->rows > 0; tile++)
+        if (tile->any == !wide && (best == NULL || cost_of_dw(tile, at) < cost_of_dw(best, at)))
+            best = tile;
     return best;
 }
 
 static int forward(const esper_lane *lane, esper_part part, esper_cuda_launch *launches_out)
 {
     layer at = layer_of(lane, lane->max_samples);
-    const tile_kind *tile = tile_for(at.max_rows, at.O, fits_wide(lane, &at));
+    const tile_kind *tile = tile_for(&at, at.max_rows, at.O, fits_wide(lane, &at));
 
     (void)part;
     launches_out[0] = (esper_cuda_launch){tile->y, tile->threads, tiles_in(tile, at.max_rows, at.O), 0};
@@ -132,7 +145,7 @@ static int backward(const esper_lane *lane, esper_part part, esper_cuda_launch *
 
     (void)part;
     if (lane->in[0].grad != NULL) {
-        const tile_kind *tile = tile_for(at.max_rows, at.I, wide);
+        const tile_kind *tile = tile_for(&at, at.max_rows, at.I, wide);
 
         launches_out[n++] = (esper_cuda_launch){tile->dx, tile->threads, tiles_in(tile, at.max_rows, at.I), 0};
     }

@@ -13,6 +13,9 @@
  * that: what `mma_3` adds is as exact as a chain of fused multiply-adds, at a third of the tensor cores' speed, which is still
  * faster. What is not finite comes out not finite, an infinity maybe as NaN.
  *
+ * One product of the nearest TF32 is what is asked for with precision TF32 (tensor/op.h): kernels have the number of products, three or
+ * one, as a template's argument.
+ *
  * Devices before 8.0 have none of this: kernels do something else there (HAS_TENSOR_CORES). */
 #ifndef ESPER_TENSOR_CUDA_MMA_CUH
 #define ESPER_TENSOR_CUDA_MMA_CUH
@@ -74,6 +77,24 @@ FUNCTION void tf32_cut(float x, unsigned *hi, unsigned *lo)
 {
     *hi = __float_as_uint(x) & 0xffffe000u;
     *lo = __float_as_uint(x - __uint_as_float(*hi));
+}
+
+/* What a product of one TF32 takes of x: what is behind its last bit is cut off, after x has grown by so much that this errs neither
+ * way in the mean. One multiplication, through which an infinity and a NaN stay what they are. */
+FUNCTION unsigned tf32_near(float x)
+{
+    return __float_as_uint(x * 1.0003386f);
+}
+
+/* For so many PRODUCTS, three or one. Of one, lo is nothing. */
+template <int PRODUCTS> FUNCTION void tf32_parts(float x, unsigned *hi, unsigned *lo)
+{
+    if (PRODUCTS == 3) {
+        tf32_split(x, hi, lo);
+    } else {
+        *hi = tf32_near(x);
+        *lo = 0;
+    }
 }
 
 /* c += a b of floats, given as hi and lo; the smaller products come first. */
