@@ -244,6 +244,9 @@
       "Rounds of `esper learn`: episodes of all environments, then one update of the policy.")                         \
     X(LEARN, envs, INT, "16", BETWEEN(1, 1024), "environments", LEARN, ALWAYS, BITS,                                   \
       "Networks that grow side by side in a round, each with its own weights, order of samples and slots.")            \
+    X(LEARN, host_seeds, INT, "0", FROM(0), "seeds", LEARN, ALWAYS, BITS,                                              \
+      "Different seeds that episodes have, in turn: those of one begin alike, and what its host comes to without seeds is "  \
+      "trained once. 0: every episode has its own.")                                                                   \
     X(LEARN, tasks, TEXT, "", ANY, "TASK NAME=VALUE ...,...", LEARN, LEARNER, BITS,                                    \
       "Other tasks that episodes are of, with settings of their training, data and network; drawn=N: N hosts drawn by "  \
       "chance. Such as \"synth_table, synth batch=32 drawn=6\" (docs/learning.md).")                                \

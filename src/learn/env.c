@@ -43,7 +43,7 @@ static esper_status stepped(void *context)
                                                 : ESPER_FAIL(ESPER_E_STOPPED, "stopped in the midst of an epoch");
 }
 
-static esper_status open_twin(esper_env *env)
+static esper_status open_twin(esper_env *env, esper_twin_book *book)
 {
     esper_reward_config reward;
 
@@ -51,7 +51,7 @@ static esper_status open_twin(esper_env *env)
     if (reward.mode != ESPER_REWARD_GAIN)
         return ESPER_OK;
     esper_growth_expect_twin(env->growth);
-    return esper_twin_open(env->network, &env->twin);
+    return esper_twin_open(env->network, book, &env->twin);
 }
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
@@ -73,7 +73,7 @@ esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
     if (status == ESPER_OK)
         status = esper_growth_attach(env->growth, &nothing);
     if (status == ESPER_OK)
-        status = open_twin(env);
+        status = open_twin(env, desc->inject == NULL ? desc->twins : NULL);
     if (status != ESPER_OK)
         goto fail;
     env->stop = desc->stop;
@@ -137,8 +137,6 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
 {
     double began = esper_clock_seconds();
     esper_decision own;
-    esper_status status;
-    bool parts;
 
     if (env->view == NULL)
         return ESPER_FAIL(ESPER_E_STATE, "an environment is to decide, and has not been advanced");
@@ -146,13 +144,9 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
         ESPER_TRY(esper_growth_ask(env->growth, &own));
         decision = &own;
     }
-    parts = env->twin != NULL && !esper_twin_has_parted(env->twin) && decision->op == ESPER_SLOT_OP_GERMINATE && !last;
-    if (parts)
-        ESPER_TRY(esper_twin_part(env->twin));
-    status = esper_growth_decide(env->growth, decision, last);
-    if (parts && (status != ESPER_OK || !esper_growth_look_at(env->growth).accepted))
-        esper_twin_join(env->twin);
-    ESPER_TRY(status);
+    ESPER_TRY(esper_growth_decide(env->growth, decision, last));
+    if (env->twin != NULL && !last)
+        ESPER_TRY(esper_twin_watch(env->twin));
     esper_network_next_epoch(env->network);
     env->view = NULL;
     env->n_rollbacks = 0; /* of the advance before this decision: it is not to blame */

@@ -12,6 +12,7 @@
 #include <signal.h>
 
 #include "grow/growth.h"
+#include "learn/twin.h"
 
 typedef struct esper_env esper_env;
 
@@ -19,6 +20,7 @@ typedef struct esper_env_desc {
     esper_engine *engine; /* of which it is a network; borrowed */
     esper_backend_stream *stream; /* on which it is opened: that of the calling thread */
     uint64_t      seed;   /* of the episode */
+    esper_twin_book *twins; /* of episodes with seeds in common; borrowed. NULL: there are none */
     const char   *inject; /* faults for a drill; NULL: those of the configuration */
     const volatile sig_atomic_t
         *stop; /* becomes non-zero: an epoch ends where it is, with E_STOPPED, and so does the episode. Or NULL */

@@ -44,7 +44,8 @@ struct esper_fleet {
     esper_engine  *(*engine_of)(void *context, uint64_t episode);
     void            *engine_context;
     const volatile sig_atomic_t *stop_within;
-    int              n_envs, n_begun;
+    int              n_envs, n_begun, n_seeds;
+    esper_twin_book *twins; /* NULL: no two episodes have a seed in common */
     fleet_member    *members; /* (n_envs) */
     double           seconds_mind, wall;
     pthread_mutex_t  lock;      /* of who has taken which, and how far they are */
@@ -88,6 +89,7 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
     fleet->engine_context = desc->context;
     fleet->stop_within = desc->stop;
     fleet->n_envs = desc->n_envs;
+    fleet->n_seeds = desc->n_seeds;
     pthread_mutex_init(&fleet->lock, NULL);
     pthread_mutex_init(&fleet->mind_lock, NULL);
     pthread_mutex_init(&fleet->ask_lock, NULL);
@@ -96,7 +98,8 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
                      esper_backend_width(desc->engine->backend, desc->engine->pool) >= desc->n_envs;
     fleet->members = esper_mem_alloc((size_t)desc->n_envs * sizeof(*fleet->members));
     fleet->asks = esper_mem_alloc((size_t)desc->n_envs * sizeof(*fleet->asks));
-    if (fleet->members == NULL || fleet->asks == NULL) {
+    if (fleet->members == NULL || fleet->asks == NULL ||
+        (fleet->n_seeds > 0 && esper_twin_book_open(&fleet->twins) != ESPER_OK)) {
         esper_fleet_close(fleet);
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", desc->n_envs);
     }
@@ -133,6 +136,7 @@ void esper_fleet_close(esper_fleet *fleet)
     pthread_mutex_destroy(&fleet->ask_lock);
     pthread_mutex_destroy(&fleet->mind_lock);
     pthread_mutex_destroy(&fleet->lock);
+    esper_twin_book_close(fleet->twins);
     esper_mem_free(fleet->asks);
     esper_mem_free(fleet->members);
     esper_mem_free(fleet);
@@ -155,6 +159,7 @@ static esper_status open_env(esper_fleet *fleet, int index, esper_backend_stream
                                               .stream = stream,
                                               .seed = member->seed,
                                               .stop = fleet->stop_within,
+                                              .twins = fleet->twins,
                                               .inject = member->inject[0] != '\0' ? member->inject : NULL},
                             &member->env);
     member->inject[0] = '\0';
@@ -429,7 +434,8 @@ esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number)
     for (int i = 0; i < fleet->n_begun; i++) {
         uint64_t episode = number + (uint64_t)i;
 
-        fleet->members[i].seed = esper_fleet_seed(fleet->engine->config.seed, episode);
+        fleet->members[i].seed = esper_fleet_seed(fleet->engine->config.seed,
+                                                  fleet->n_seeds > 0 ? episode % (uint64_t)fleet->n_seeds : episode);
         if (fleet->engine_of != NULL)
             fleet->members[i].engine = fleet->engine_of(fleet->engine_context, episode);
     }

@@ -20,6 +20,7 @@ typedef struct esper_fleet_desc {
     esper_engine
         *engine; /* for growing; borrowed. Its seed is that of the whole, its epochs are decisions of an episode */
     int           n_envs;
+    int           n_seeds; /* episodes have so many different seeds in turn, whose twins are trained once; 0: each its own */
     /* The engine of an episode, where not all are of that one: on the same threads. Each then has as many decisions as its engine's
      * configuration has epochs. NULL: all are of `engine`. */
     esper_engine *(*engine_of)(void *context, uint64_t episode);
@@ -30,7 +31,7 @@ typedef struct esper_fleet_desc {
 esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_out);
 void         esper_fleet_close(esper_fleet *fleet);
 
-/* The seed of an episode of a run; no two episodes share one, nor does anybody who counts seeds from 1. */
+/* The seed of an episode of a run, or of those that share it; no two numbers have the same, nor does anybody who counts seeds from 1. */
 uint64_t esper_fleet_seed(uint64_t run_seed, uint64_t episode);
 
 /* Opens environments for episodes number .. number + n_envs - 1; those of before are gone. */

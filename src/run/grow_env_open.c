@@ -26,9 +26,23 @@ int esper_grow_env_abi(void)
 /* What is somebody else's affair here: who decides is the caller, and there is no run on disk. A program is never started. */
 static esper_status check_key(const char *key)
 {
-    static const char *const not_here[] = {
-        "envs",     "policy", "policy_cmd", "policy_deadline", "decisions",     "rounds", "patience",         "run_dir",
-        "progress", "log",    "log_level",  "rank_deadline",   "join_deadline", "comm",   "checkpoint_every", NULL};
+    static const char *const not_here[] = {"envs",
+                                           "policy",
+                                           "policy_cmd",
+                                           "policy_deadline",
+                                           "decisions",
+                                           "rounds",
+                                           "patience",
+                                           "run_dir",
+                                           "progress",
+                                           "log",
+                                           "log_level",
+                                           "rank_deadline",
+                                           "join_deadline",
+                                           "comm",
+                                           "checkpoint_every",
+                                           "host_seeds",
+                                           NULL};
 
     if (!esper_settings_list_has(not_here, key))
         return ESPER_OK;

@@ -115,6 +115,7 @@ static esper_status open_parts(learn *self)
         fleet.context = self;
     }
     fleet.n_envs = esper_learner_own_envs(self->learner);
+    fleet.n_seeds = config->host_seeds;
     assert(fleet.n_envs >= 1 && fleet.n_envs <= config->envs);
     ESPER_TRY(esper_fleet_open(&fleet, &self->fleet));
     self->decisions = esper_mem_alloc((size_t)fleet.n_envs * sizeof(*self->decisions));

@@ -26,7 +26,7 @@ typedef struct stage {
     esper_fleet   *fleet;
 } stage;
 
-static inline void stage_open(stage *s, const char *more, int n_envs, int n_threads)
+static inline void stage_open_seeds(stage *s, const char *more, int n_envs, int n_threads, int n_seeds)
 {
     esper_dataset_desc data;
 
@@ -37,7 +37,13 @@ static inline void stage_open(stage *s, const char *more, int n_envs, int n_thre
     data = esper_task_data(task_named("synth"), &s->config);
     check_good(esper_dataset_open(&data, &s->data));
     check_good(esper_single_engine(task_named("synth"), &s->config, ESPER_USE_GROW, s->data, 1, &s->engine));
-    check_good(esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_envs = n_envs}, &s->fleet));
+    check_good(
+        esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_envs = n_envs, .n_seeds = n_seeds}, &s->fleet));
+}
+
+static inline void stage_open(stage *s, const char *more, int n_envs, int n_threads)
+{
+    stage_open_seeds(s, more, n_envs, n_threads, 0);
 }
 
 static inline void stage_close(stage *s)

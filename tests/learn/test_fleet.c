@@ -373,6 +373,82 @@ static void twins_are_alike(void **state)
     stage_close(&s);
 }
 
+/* A seed that joins: conv_light in r0c0 from the second decision on. In environments that are no gardeners nothing grows. */
+static void grow_one(stage *s, int n, const bool *gardener)
+{
+    static const int ops[EPOCHS] = {ESPER_SLOT_OP_GERMINATE, ESPER_SLOT_OP_ADVANCE, ESPER_SLOT_OP_ADVANCE};
+    const esper_blueprint *blueprint;
+    esper_decision decisions[MAX_ENVS];
+
+    check_good(esper_blueprint_find(ESPER_TOPOLOGY_CNN, "conv_light", &blueprint));
+    check_good(esper_fleet_advance(s->fleet, NULL));
+    for (int step = 0; step < EPOCHS; step++) {
+        for (int i = 0; i < n; i++) {
+            esper_decision_init(&decisions[i], gardener[i] ? (esper_slot_op)ops[step] : ESPER_SLOT_OP_WAIT);
+            decisions[i].slot = decisions[i].op == ESPER_SLOT_OP_WAIT ? -1 : 0;
+            decisions[i].tempo = 1;
+            if (decisions[i].op == ESPER_SLOT_OP_GERMINATE)
+                decisions[i].blueprint = blueprint->index;
+        }
+        check_good((step + 1 < EPOCHS ? esper_fleet_advance : esper_fleet_finish)(s->fleet, decisions));
+    }
+}
+
+/* A network that grew is paid by what it has over the network of its seed in which nothing did, to the last digit. */
+static void gain_is_over_nothing(void **state)
+{
+    static const uint64_t same[2] = {7, 7};
+    static const bool gardener[2] = {true, false};
+    double gain, params;
+    esper_episode grown, bare;
+    stage s;
+
+    (void)state;
+    stage_open(&s, "reward = gain\nreward_weights = flops_price=0\ngate_epochs = 1\n", 2, 2);
+    check_good(esper_fleet_begin_at(s.fleet, same, 2));
+    grow_one(&s, 2, gardener);
+    grown = esper_fleet_episode(s.fleet, 0);
+    bare = esper_fleet_episode(s.fleet, 1);
+    assert_true(grown.params > bare.params && look_at(&s, 0).network->slots.slot[0].alpha.value > 0.0);
+    params = esper_reward_doublings((double)grown.params, (double)bare.params);
+    gain = grown.accuracy_final - bare.accuracy_final;
+    if (!(fabs(grown.total_reward - (gain - 0.5 * params)) < 1e-9) || gain == 0.0)
+        fail_msg("%g points over nothing, %g doublings: %.17g is paid", gain, params, grown.total_reward);
+    assert_true(bare.total_reward == 0.0);
+    stage_close(&s);
+}
+
+/* Episodes of two seeds: the second time their twins are looked up, and the bits are the same. One that went back is not written
+ * down; nor does it look up. */
+static void twins_are_trained_once(void **state)
+{
+    static const bool gardener[2] = {true, true};
+    outcome first[2], again;
+    stage s;
+
+    (void)state;
+    stage_open_seeds(&s, "reward = gain\ngate_epochs = 1\n", 2, 2, 2);
+    for (int turn = 0; turn < 3; turn++) {
+        if (turn == 1)
+            esper_fleet_inject(s.fleet, 0, "2:host:param:nan");
+        check_good(esper_fleet_begin(s.fleet, (uint64_t)turn * 2));
+        grow_one(&s, 2, gardener);
+        assert_int_equal(s.engine->n_networks, turn == 0   ? 4
+                                               : turn == 1 ? 3
+                                                           : 2); /* those with a twin that is trained */
+        for (int i = 0; i < 2; i++) {
+            again = outcome_of(&s, i);
+            if (turn == 0)
+                first[i] = again;
+            else if (turn == 2)
+                check_same_outcome(&first[i], &again, "an episode of a seed that was there before");
+        }
+        if (turn == 1)
+            assert_int_equal(esper_fleet_episode(s.fleet, 0).n_rollbacks, 1);
+    }
+    stage_close(&s);
+}
+
 /* FLOPs beside the steps have the price of those that are steps: of two seeds that stay aside, the one whose weights were chosen
  * among draws costs as much more. */
 static void births_have_their_price(void **state)
@@ -479,6 +555,8 @@ int main(void)
         cmocka_unit_test(leaves_nothing_without_memory),
         cmocka_unit_test(rewards_add_up),
         cmocka_unit_test(twins_are_alike),
+        cmocka_unit_test(gain_is_over_nothing),
+        cmocka_unit_test(twins_are_trained_once),
         cmocka_unit_test(births_have_their_price),
         cmocka_unit_test(rollouts_agree),
         cmocka_unit_test(times_are_kept),

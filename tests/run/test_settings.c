@@ -96,6 +96,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_inject] = {"4:host:param:nan", ""},
     [KEY_rounds] = {"1", ""},
     [KEY_envs] = {"1", ""},
+    [KEY_host_seeds] = {"1", ""},
     [KEY_patience] = {"1", "rounds = 16\nepochs = 8\nseed = 3\nlr = 0.5\n"},
     [KEY_tasks] = {"synth_table", ""},
     [KEY_curriculum] = {"ladder", "tasks = synth_table\n", .alone_vain = true},
