@@ -17,6 +17,8 @@
 enum { PLAIN_SHARED = 48 * 1024 }; /* bytes that a block gets without being asked for more */
 enum { BRANCH_LANES = 8 };          /* networks of a branch of a graph, at least */
 
+enum { SOME_PROGRAMS = 64 };
+
 struct cuda_group {
     cuda_group  *next;
     uint64_t     hash, used;
@@ -838,6 +840,13 @@ static int compare_ids(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
+/* Many groups are run but once; one of many programs does not stay for long where they grow, and takes milliseconds to make a graph
+ * of, as long as a dozen runs take call by call. Its launches fill the device without being beside each other. */
+static int runs_before_graph(const cuda_group *group)
+{
+    return group->n_programs <= SOME_PROGRAMS ? 2 : 32;
+}
+
 esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n)
 {
     cuda_group **bucket, *group;
@@ -877,7 +886,7 @@ esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program
         table->grouping += esper_clock_seconds() - began;
     }
     group->used = ++table->clock;
-    if (++group->n_runs == 2) /* many are run but once */
+    if (++group->n_runs == runs_before_graph(group))
         make_graph(table, group);
     if (group->graph == NULL)
         return launch_group(table, group);
