@@ -302,7 +302,8 @@ static void keep_best(run *self, const esper_epoch_record *record)
 
     if (!better || !self->base.writes || self->base.config.checkpoint_every <= 0)
         return;
-    kept = esper_checkpoint_save(self->network, self->best_path) == ESPER_OK;
+    kept = (self->growth == NULL || esper_growth_write_log(self->growth) == ESPER_OK) && /* it rests on the log, too */
+           esper_checkpoint_save(self->network, self->best_path) == ESPER_OK;
     if (!kept && !self->best_is_unsaved)
         esper_log_warn(self->desc->log, "the best network so far is not kept: %s", esper_last_error());
     self->best_is_unsaved = !kept;

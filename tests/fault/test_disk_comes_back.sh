@@ -80,6 +80,22 @@ else
     echo "skipped: a limit on the size of files, since there is no prlimit here"
 fi
 
+# ---- room for checkpoints and none for the log: no file is made of decisions that it does not have
+cat >wordy.sh <<'END'
+while read -r view; do
+    epoch=$(printf '%s' "$view" | sed -nE 's/^\{[^{]*"epoch": ?([0-9]+).*/\1/p')
+    echo "{\"epoch\":$epoch,\"op\":\"wait\",\"reason\":\"$(printf '%0150d' 0)\"}"
+done
+END
+(trap '' XFSZ && ulimit -f 12 && exec "$ESPER" grow synth "${small[@]}" --channels 2 --blocks 2 --lr 0.003 --epochs 44 --length epochs \
+    --checkpoint-every 1000 --policy-cmd "exec sh ./wordy.sh" --run-dir log --progress none) >out.txt 2>err.txt </dev/null
+code=$? err=$(cat err.txt) last="esper grow, with a log that is full"
+expect_code 1
+expect_words err "the best network so far is not kept" "decisions.jsonl"
+n=$(entries_of log)
+logged=$("$ESPER" inspect log/best.safetensors | sed -n 's/.*facts\.n_logged \([0-9]*\).*/\1/p')
+[ "$n" -ge 20 ] && [ "$n" -lt 44 ] && [ "${logged:-99}" -le "$n" ] || bad "$last" "$n entries, and the best network knows of ${logged:-none}"
+
 # ---- a small file system
 mkdir disk
 if ! mount -t tmpfs -o size=3m tmpfs disk 2>/dev/null; then
