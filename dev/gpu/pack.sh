@@ -62,5 +62,5 @@ rm -r "$kit/tests"
 if [ "${DATA:-no}" = yes ]; then
     cp -RL /usr/share/datasets/fashion-mnist "$kit/data"
 fi
-install dev/gpu/fleet.sh "$kit/"
+install dev/gpu/fleet.sh dev/gpu/grow.sh "$kit/"
 echo "$kit: $(du -sh "$kit" | cut -f1), ${#tests[@]} programs of tests. There: $kit/fleet.sh [PART...]"

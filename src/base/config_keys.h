@@ -215,6 +215,8 @@
       "Steps for which the last forks of a trial train, at most; 0: as many as can be paid.")                          \
     X(GROWTH, trial_rounds, INT, "0", FROM(0), "rounds", GROW | COMPARE, TRIALS, BITS,                                 \
       "Rounds of a trial at most, the better half going on after each; 0: until two candidates are left.")             \
+    X(GROWTH, trial_seeds, INT, "1", BETWEEN(1, 8), "seeds", GROW | COMPARE, TRIALS, BITS,                            \
+      "Seeds that one trial may bring, each in another slot: all that have won, one an epoch, the best first.")        \
     X(GROWTH, trial_price, REAL, "0.01", FROM(0), "", GROW | COMPARE, TRIALS, BITS,                                    \
       "Validation loss that a seed has to win for each doubling of the FLOPs of a sample.")                            \
     X(GROWTH, plateau, REAL, "0.5", FROM(0), "points", GROWN, PLATEAUS, BITS,                                          \

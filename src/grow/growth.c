@@ -216,6 +216,7 @@ static esper_status open_policy(esper_growth *growth)
                                    .first = config->trial_first,
                                    .n_steps = (uint32_t)config->trial_steps,
                                    .n_rounds = config->trial_rounds,
+                                   .n_seeds = config->trial_seeds,
                                    .price = config->trial_price,
                                    .batch = config->batch,
                                    .n_batches = esper_engine_batches(network->engine, ESPER_SPLIT_VALID)};

@@ -135,7 +135,7 @@ struct esper_growth {
     growth_state     state_before;
     growth_facts     facts_before;
     uint64_t         spent_before;
-    esper_fork       trial_won; /* the best of the last trial; slot -1: there was none */
+    esper_fork       trial_won; /* the best of the last trial, or the one that joined by it last; slot -1: there was none */
     int              n_tried;   /* candidates of the trial at this end of an epoch; 0: none was held */
     int              n_trying;  /* those of the round under way; 0: there is none */
     esper_follower   follower;  /* of the last validation: it follows trials too, as steps of the training split */

@@ -254,7 +254,15 @@ static esper_status record(void *context, const esper_fork *forks, int n)
     return ESPER_OK;
 }
 
+static void vouch(void *context, const esper_fork *fork)
+{
+    esper_growth *growth = context;
+
+    growth->trial_won = *fork;
+}
+
 esper_trial_ground growth_trial_ground(esper_growth *growth)
 {
-    return (esper_trial_ground){.context = growth, .measure = measure, .compare = compare, .record = record};
+    return (esper_trial_ground){
+        .context = growth, .measure = measure, .compare = compare, .record = record, .vouch = vouch};
 }

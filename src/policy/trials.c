@@ -16,6 +16,12 @@ enum { LEAST_STEPS = 16 };           /* fewer tell nothing */
 static const double most_part = 0.5; /* of what is left for trials goes into one */
 static const double rest = 0.03;     /* share of the run that a new seed, or a host that needs none, is left alone */
 
+/* A candidate that has won, too, and joins in one of the next epochs. */
+typedef struct trials_runner {
+    int32_t slot, blueprint;
+    double  gain, error;
+} trials_runner;
+
 /* What is remembered. */
 typedef struct trials_memory {
     double   spent;   /* FLOPs, on trials */
@@ -24,10 +30,13 @@ typedef struct trials_memory {
     uint64_t tried;   /* bits 1 << slot: it had a candidate in some trial */
     int32_t  n_kept;  /* seeds kept when it was asked last */
     int32_t  is_done; /* what was left could not be paid then: a matter of the seeds kept */
+    int64_t  n_runners;
+    trials_runner runners[ESPER_TRIAL_MAX_SEEDS - 1]; /* (n_runners), the best last */
 } trials_memory;
 
 _Static_assert(ESPER_POLICY_MAX_SLOTS <= 64, "a bit for each slot");
-_Static_assert(sizeof(trials_memory) == 40, "no padding: all of it is written to checkpoints");
+_Static_assert(sizeof(trials_memory) == 48 + (ESPER_TRIAL_MAX_SEEDS - 1) * sizeof(trials_runner),
+               "no padding: all of it is written to checkpoints");
 
 typedef struct policy_trials {
     esper_policy         base;
@@ -205,13 +214,14 @@ static double steps_of_last_round(const policy_trials *self, int n_rounds, doubl
 }
 
 /* Lists the candidates of a trial that can tell something new, and what may go into it. All are, where the last round can be
- * long enough for those that have lost: twice as long as before, or, in a network that has changed by another seed, as
- * long. Else those that were never tried. No rounds: there are none, or nothing to pay them with. */
+ * long enough for those that have lost: twice as long as before, or, in a network that another seed has changed, half as long,
+ * which is what half of what is left pays for. Else those that were never tried. No rounds: there are none, or nothing to pay
+ * them with. */
 static esper_status plan_trial(policy_trials *self, const esper_policy_view *view, int n_kept, trial_plan *plan)
 {
     const uint64_t choices[] = {UINT64_MAX, ~self->memory.tried};
     double left = self->settings.share * view->budget - self->memory.spent,
-           least[] = {self->memory.n_steps * (n_kept == self->memory.n_kept ? 2.0 : 1.0), 0.0};
+           least[] = {self->memory.n_steps * (n_kept == self->memory.n_kept ? 2.0 : 0.5), 0.0};
 
     for (int i = 0; i < 2; i++) {
         ESPER_TRY(list_forks(self, view, choices[i]));
@@ -252,26 +262,82 @@ static esper_status hold(policy_trials *self, int n_rounds, double funds)
 
 /* ------------------------------------------------------------------------------------------------ the answer */
 
-/* The best fork, if its gain is not one that chance brings, and pays. */
+/* Whether its gain is not one that chance brings, and pays. */
+static bool has_won(const policy_trials *self, const esper_fork *fork)
+{
+    double bound = esper_trial_bound(self->n - 1);
+
+    return isfinite(fork->loss) && fork->gain - bound * fork->error > 0.0 && worth(self, fork) > 0.0;
+}
+
+static void germinate(int slot, int blueprint, double gain, double error, esper_decision *decision_out)
+{
+    esper_decision_init(decision_out, ESPER_SLOT_OP_GERMINATE);
+    decision_out->slot = slot;
+    decision_out->blueprint = blueprint;
+    decision_out->tempo = 0;
+    decision_out->style = ESPER_STYLE_LINEAR_ADD;
+    decision_out->confidence = 1.0 - 0.5 * erfc(gain / error / sqrt(2.0));
+}
+
+/* Those behind the best that have won, each in a slot of its own: what they gained is known, though not beside each other. */
+static void list_runners(policy_trials *self)
+{
+    uint64_t taken = UINT64_C(1) << self->forks[1].slot;
+    int n = 0;
+
+    for (int i = 2; i < self->n && n < self->settings.n_seeds - 1; i++) {
+        const esper_fork *fork = &self->forks[i];
+
+        if (!has_won(self, fork) || (taken & UINT64_C(1) << fork->slot) != 0)
+            continue;
+        taken |= UINT64_C(1) << fork->slot;
+        memmove(&self->memory.runners[1], &self->memory.runners[0], (size_t)n * sizeof(trials_runner));
+        self->memory.runners[0] = (trials_runner){fork->slot, fork->blueprint, fork->gain, fork->error};
+        n++;
+    }
+    self->memory.n_runners = n;
+}
+
+/* The next that has won and still fits. */
+static bool follow_up(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
+{
+    esper_mask mask;
+
+    esper_mask_build(view, &mask);
+    while (self->memory.n_runners > 0) {
+        const trials_runner *runner = &self->memory.runners[--self->memory.n_runners];
+        esper_fork fork = {
+            .slot = runner->slot, .blueprint = runner->blueprint, .gain = runner->gain, .error = runner->error};
+
+        if (runner->slot >= view->n_slots || !mask.slots[ESPER_SLOT_OP_GERMINATE][runner->slot] ||
+            (view->slots[runner->slot].blueprints & 1u << runner->blueprint) == 0)
+            continue;
+        self->ground.vouch(self->ground.context, &fork);
+        germinate(fork.slot, fork.blueprint, fork.gain, fork.error, decision_out);
+        esper_decision_because(decision_out, ESPER_REASON_TRIAL_WON,
+                               "Next in the trial before, in %s: loss %.4f below the fork without a seed (error %.4f)",
+                               view->slots[fork.slot].id, fork.gain, fork.error);
+        return true;
+    }
+    return false;
+}
+
+/* The best fork, if it has won. */
 static void answer(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
 {
     const esper_fork *best = &self->forks[1];
-    double bound = esper_trial_bound(self->n - 1);
-    bool is_sure = isfinite(best->loss) && best->gain - bound * best->error > 0.0;
 
-    if (!is_sure || !(worth(self, best) > 0.0)) {
+    self->memory.n_runners = 0;
+    if (!has_won(self, best)) {
         esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
         esper_decision_because(decision_out, ESPER_REASON_TRIAL_LOST,
                                "Of %d tried none pays: the best gained %.4f (error %.4f) in %u steps", self->n - 1,
                                best->gain, best->error, best->n_steps);
         return;
     }
-    esper_decision_init(decision_out, ESPER_SLOT_OP_GERMINATE);
-    decision_out->slot = best->slot;
-    decision_out->blueprint = best->blueprint;
-    decision_out->tempo = 0;
-    decision_out->style = ESPER_STYLE_LINEAR_ADD;
-    decision_out->confidence = 1.0 - 0.5 * erfc(best->gain / best->error / sqrt(2.0));
+    list_runners(self);
+    germinate(best->slot, best->blueprint, best->gain, best->error, decision_out);
     esper_decision_because(decision_out, ESPER_REASON_TRIAL_WON,
                            "Best of %d tried in %s: loss %.4f below the fork without a seed (error %.4f) in %u steps",
                            self->n - 1, view->slots[best->slot].id, best->gain, best->error, best->n_steps);
@@ -356,6 +422,8 @@ static esper_status decide(esper_policy *policy, const esper_policy_view *view, 
 
     for (int s = 0; s < view->n_slots; s++)
         n_kept += view->slots[s].stage == ESPER_STAGE_FOSSILIZED;
+    if (!late && follow_up(self, view, decision_out))
+        return ESPER_OK;
     is_done = self->memory.is_done != 0 && n_kept == self->memory.n_kept;
     if (!late && !is_done && view->share >= self->memory.next)
         return try_seeds(self, view, n_kept, decision_out);
@@ -407,8 +475,12 @@ static esper_status unpack(esper_policy *policy, const void *memory, size_t byte
         return ESPER_FAIL(ESPER_E_FORMAT, "%zu bytes, where trials remember %zu", bytes, sizeof(found));
     memcpy(&found, memory, sizeof(found));
     if (!(found.spent >= 0.0 && found.n_steps >= 0.0) || isnan(found.next) || found.n_kept < 0 || found.is_done < 0 ||
-        found.is_done > 1)
+        found.is_done > 1 || found.n_runners < 0 || found.n_runners >= ESPER_TRIAL_MAX_SEEDS)
         return ESPER_FAIL(ESPER_E_FORMAT, "trials remember what cannot be");
+    for (int i = 0; i < found.n_runners; i++)
+        if (found.runners[i].slot < 0 || found.runners[i].slot >= ESPER_POLICY_MAX_SLOTS ||
+            found.runners[i].blueprint < 0 || found.runners[i].blueprint >= ESPER_POLICY_BLUEPRINTS)
+            return ESPER_FAIL(ESPER_E_FORMAT, "trials remember a seed that cannot be");
     self->memory = found;
     return ESPER_OK;
 }

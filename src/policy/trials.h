@@ -12,7 +12,10 @@
 #include "esper.h"
 #include "nn/blueprint.h"
 
-enum { ESPER_TRIAL_MAX_FORKS = 64 };
+enum {
+    ESPER_TRIAL_MAX_FORKS = 64,
+    ESPER_TRIAL_MAX_SEEDS = 8, /* that one trial may bring */
+};
 
 /* Reasons of decisions in which nothing is tried any more. Why that is so, one before them says. */
 #define ESPER_TRIALS_OVER "The rate falls: growing is over"
@@ -43,6 +46,8 @@ typedef struct esper_trial_ground {
     esper_status (*compare)(void *context, esper_fork *forks, int n, uint32_t n_steps, uint32_t n_batches);
     /* The trial is over: its forks are written down. */
     esper_status (*record)(void *context, const esper_fork *forks, int n);
+    /* The next seed that germinates is this one, by what a trial before has shown. */
+    void (*vouch)(void *context, const esper_fork *fork);
 } esper_trial_ground;
 
 /* How trials are held. */
@@ -51,6 +56,7 @@ typedef struct esper_trial_settings {
     double   first;      /* share of the run before the first */
     uint32_t n_steps;    /* of the last round, at most; 0: as many as can be paid */
     int      n_rounds;   /* at most; 0: until two candidates are left */
+    int      n_seeds;    /* that one trial may bring, each in another slot */
     double   price;      /* loss that twice the FLOPs of a sample have to bring */
     uint32_t blueprints; /* bits 1 << index of what is tried */
     int      batch;      /* samples of a step */

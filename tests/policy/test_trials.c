@@ -11,7 +11,9 @@ typedef struct ground {
     int bad_slot; /* forks there are not finite; -1: none */
     bool stops;
     int n_rounds, n_forks[8];
-    int most_rounds; /* a setting */
+    int most_rounds, n_seeds; /* settings */
+    esper_fork vouched;
+    bool dearer; /* than usual */
     uint32_t n_steps[8];
     double flops;
     uint32_t birth_steps;
@@ -21,8 +23,13 @@ typedef struct ground {
 
 static esper_status measure(void *context, esper_fork *fork)
 {
-    fork->birth_steps = fork->slot >= 0 ? ((const ground *)context)->birth_steps : 0;
-    fork->step_flops = STEP * (fork->blueprint == HEAVY ? 3.0 : fork->blueprint == LIGHT ? 2.0 : 1.0);
+    const ground *g = context;
+
+    fork->birth_steps = fork->slot >= 0 ? g->birth_steps : 0;
+    fork->step_flops = (g->dearer ? 8 : 1) * STEP *
+                       (fork->blueprint == HEAVY   ? 3.0
+                        : fork->blueprint == LIGHT ? 2.0
+                                                   : 1.0);
     fork->sample_flops = fork->step_flops / 384.0;
     return ESPER_OK;
 }
@@ -62,13 +69,19 @@ static esper_status record(void *context, const esper_fork *forks, int n)
     return ESPER_OK;
 }
 
+static void vouch(void *context, const esper_fork *fork)
+{
+    ((ground *)context)->vouched = *fork;
+}
+
 static esper_policy *open_on(ground *g, double share, uint32_t n_steps)
 {
-    esper_trial_ground where = {.context = g, .measure = measure, .compare = compare, .record = record};
+    esper_trial_ground where = {.context = g, .measure = measure, .compare = compare, .record = record, .vouch = vouch};
     esper_trial_settings settings = {.share = share,
                                      .first = 0.1,
                                      .n_steps = n_steps,
                                      .n_rounds = g->most_rounds,
+                                     .n_seeds = g->n_seeds,
                                      .price = 0.01,
                                      .blueprints = esper_trial_usual(ESPER_TOPOLOGY_CNN),
                                      .batch = 128,
@@ -268,7 +281,7 @@ static void what_it_remembers_is_packed(void **state)
 {
     ground g = usual_ground();
     esper_policy *policy = open_on(&g, 0.2, 0), *other = open_on(&g, 0.2, 0);
-    char memory[256];
+    char memory[1024];
     scene s;
 
     (void)state;
@@ -328,10 +341,11 @@ static void what_has_opened_is_tried(void **state)
 
     (void)state;
     g.n_rounds = 0;
+    g.dearer = true;
     decision = ask(policy, &s, 0.4);
     assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
     assert_int_equal(decision.slot, 2);
-    assert_int_equal(slots_tried(&g), 4); /* alone: the others could not be tried for as long as before */
+    assert_int_equal(slots_tried(&g), 4); /* alone: the others could not be tried for half as long as before */
     assert_true(g.flops - before <= 0.051 * budget && g.flops - before > 0.04 * budget); /* half of what was left */
     decision = ask(policy, &s, 0.5); /* and nothing again, as long as nothing else is kept */
     assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
@@ -339,7 +353,7 @@ static void what_has_opened_is_tried(void **state)
     esper_policy_close(policy);
 }
 
-/* Those that have lost are new in a network that has changed, where they can be tried for as long as before. */
+/* Those that have lost are new in a network that has changed, where they can be tried for half as long as before. */
 static void in_another_network_others_are_tried_again(void **state)
 {
     ground g = usual_ground();
@@ -396,13 +410,14 @@ static void what_was_tried_is_packed(void **state)
     ground g = usual_ground(), elsewhere = usual_ground();
     scene s;
     esper_policy *policy = keep_first(&g, &s, 0), *other = open_on(&elsewhere, 0.2, 0);
-    char memory[256];
+    char memory[1024];
     size_t bytes = esper_policy_pack_bytes(policy);
 
     (void)state;
     esper_policy_pack(policy, memory);
     check_good(esper_policy_unpack(other, memory, bytes));
     elsewhere.gain[2][HEAVY] = 0.02;
+    elsewhere.dearer = true;
     assert_int_equal(ask(other, &s, 0.4).slot, 2);
     assert_int_equal(slots_tried(&elsewhere), 4);
     memset(memory, 0xff, sizeof(memory)); /* below the frame, which has a hash */
@@ -410,6 +425,70 @@ static void what_was_tried_is_packed(void **state)
     check_fails(other->ops->unpack(other, memory, other->ops->pack(other, NULL)), ESPER_E_FORMAT, "what cannot be");
     esper_policy_close(policy);
     esper_policy_close(other);
+}
+
+/* One trial, and what of it joins after the best: what has won, another kind in no slot twice, as long as it fits. */
+static void others_that_have_won_follow(void **state)
+{
+    static const int n_follow[] = {0, 0, 1, 2, 2};
+
+    (void)state;
+    for (int n_seeds = 1; n_seeds <= 4; n_seeds++)
+        for (int resumed = 0; resumed < 2; resumed++) {
+            ground g = {.error = 0.001, .bad_slot = -1, .most_rounds = 1, .n_seeds = n_seeds};
+            esper_policy *policy, *other;
+            char memory[1024];
+            scene s;
+
+            g.gain[0][LIGHT] = 0.03;
+            g.gain[1][LIGHT] = 0.04; /* less than the other kind there */
+            g.gain[1][HEAVY] = 0.05;
+            g.gain[2][LIGHT] = 0.02;
+            policy = open_on(&g, 0.2, 100);
+            set_scene(&s, ESPER_TOPOLOGY_CNN);
+            assert_int_equal(ask(policy, &s, 0.1).slot, 1);
+            put_seed(&s, 1, ESPER_STAGE_HOLDING, "conv_heavy");
+            if (resumed) {
+                other = open_on(&g, 0.2, 100);
+                assert_in_range(esper_policy_pack_bytes(policy), 1, sizeof(memory));
+                esper_policy_pack(policy, memory);
+                check_good(esper_policy_unpack(other, memory, esper_policy_pack_bytes(policy)));
+                esper_policy_close(policy);
+                policy = other;
+            }
+            for (int i = 0; i < n_follow[n_seeds]; i++) {
+                esper_decision decision = ask(policy, &s, 0.101);
+
+                assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
+                assert_int_equal(decision.blueprint, LIGHT);
+                assert_int_equal(decision.slot, i == 0 ? 0 : 2);
+                assert_int_equal(decision.reason, ESPER_REASON_TRIAL_WON);
+                assert_int_equal(g.vouched.slot, decision.slot);
+                assert_true(g.vouched.gain == (i == 0 ? 0.03 : 0.02));
+                put_seed(&s, decision.slot, ESPER_STAGE_HOLDING, "conv_light");
+            }
+            assert_int_equal(ask(policy, &s, 0.102).op, ESPER_SLOT_OP_WAIT);
+            assert_int_equal(g.n_rounds, 1);
+            esper_policy_close(policy);
+        }
+}
+
+static void what_does_not_fit_does_not_follow(void **state)
+{
+    ground g = {.error = 0.001, .bad_slot = -1, .most_rounds = 1, .n_seeds = 3};
+    esper_policy *policy = open_on(&g, 0.2, 100);
+    scene s;
+
+    (void)state;
+    g.gain[0][HEAVY] = 0.04;
+    g.gain[1][HEAVY] = 0.05;
+    g.gain[2][LIGHT] = 0.02;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    assert_int_equal(ask(policy, &s, 0.1).slot, 1);
+    put_seed(&s, 1, ESPER_STAGE_HOLDING, "conv_heavy");
+    s.slots[0].blueprints &= ~(1u << HEAVY); /* the room for parameters is taken */
+    assert_int_equal(ask(policy, &s, 0.101).slot, 2);
+    esper_policy_close(policy);
 }
 
 static void stopped_it_asks_again(void **state)
@@ -476,6 +555,8 @@ int main(void)
         cmocka_unit_test(in_another_network_others_are_tried_again),
         cmocka_unit_test(a_long_run_has_several),
         cmocka_unit_test(what_was_tried_is_packed),
+        cmocka_unit_test(others_that_have_won_follow),
+        cmocka_unit_test(what_does_not_fit_does_not_follow),
         cmocka_unit_test(stopped_it_asks_again),
         cmocka_unit_test(seeds_on_probation_are_concluded),
     };
