@@ -23,7 +23,8 @@ export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$work/cache}
 table() {
     [ -n "${VARIANTS:-}" ] && cat "$VARIANTS"
     cat <<'EOF'
-below_174k: grow fashion_long --pools 1 --stack 2 --max-params 174000 --weight-decay 5e-4 --trial-seeds 3 --trial-steps 600 --trial-price 0 --flops 4e14
+below_174k: grow fashion_long --pools 1 --max-params 174000 --weight-decay 5e-4 --trial-first 0.01 --trial-rounds 1 --trial-seeds 3 --trial-steps 600 --trial-price 0 --flops 4e14
+below_768k: grow fashion_long --host 'conv 32 | pool | conv 64 1x1 | pool | conv 128 1x1 | mean | linear' --max-params 768000 --weight-decay 5e-4 --trial-first 0.01 --trial-rounds 1 --trial-seeds 5 --trial-steps 400 --trial-price 0 --flops 6e14
 EOF
 }
 
@@ -60,14 +61,14 @@ one() {
 }
 
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(below_174k)
+[ ${#names[@]} -gt 0 ] || names=(below_174k below_768k)
 for name in "${names[@]}"; do
     row=$(table | sed -n "s/^$name: *//p" | head -n 1)
     if [ -z "$row" ]; then
         echo "$name: not in the table" >&2
         continue
     fi
-    read -ra command <<<"$row ${MORE:-}"
+    eval "command=($row ${MORE:-})" # its words are quoted as for a shell
     for seed in $seeds; do
         while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
         one "$name" "$seed" "${command[@]}" &
