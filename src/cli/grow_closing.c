@@ -109,7 +109,7 @@ static esper_status add_parts(void *to, const esper_store_record *record)
 static void print_gain(const char *store, const esper_config *config)
 {
     esper_store_run run = esper_store_run_of(""), control = esper_store_run_of("");
-    double points = (double)NAN, total = (double)NAN;
+    double points = (double)NAN, size = (double)NAN, cost = (double)NAN, total = (double)NAN;
     char params[ESPER_TEXT_CHARS], before[ESPER_TEXT_CHARS];
     esper_store_reader *reader;
     esper_reward_config reward;
@@ -121,8 +121,9 @@ static void print_gain(const char *store, const esper_config *config)
     }
     if (known && esper_growth_reward_config(config, &reward) == ESPER_OK) {
         points = real_of(run.acc_test) - real_of(control.acc_test);
-        total = esper_reward_gain_return(&reward, points, count_of(run.params) / count_of(control.params),
-                                         count_of(run.flops_train) / count_of(control.flops_train));
+        size = esper_reward_gain_return(&reward, 0.0, count_of(run.params) / count_of(control.params), 1.0);
+        cost = esper_reward_gain_return(&reward, 0.0, 1.0, count_of(run.flops_train) / count_of(control.flops_train));
+        total = points + size + cost;
     }
     if (!isfinite(total)) {
         printf("return    not known: gain is held against the host alone, which --static-control trains\n");
@@ -130,8 +131,11 @@ static void print_gain(const char *store, const esper_config *config)
     }
     printf("return    %+.2f\n", total);
     printf("          %+9.2f  points of test accuracy over the static control\n", points);
-    printf("          %+9.2f  for %s parameters, and not %s\n", total - points, esper_text_count(run.params, params),
+    printf("          %+9.2f  for %s parameters, and not %s\n", size, esper_text_count(run.params, params),
            esper_text_count(control.params, before));
+    printf("          %+9.2f  for %s of training, and not %s\n", cost,
+           esper_text_flops(count_of(run.flops_train), params),
+           esper_text_flops(count_of(control.flops_train), before));
 }
 
 void esper_grow_closing_return(const char *run_dir, const esper_config *config, double total)

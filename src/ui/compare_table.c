@@ -341,7 +341,7 @@ const char *esper_compare_return_text(const esper_compare *compare)
 
     return !by_gain            ? "the sum of a run's rewards"
            : compare->host < 0 ? "known only beside the line `none`"
-                               : "points over none less the price of the size";
+                               : "points over none less the price of size and FLOPs";
 }
 
 const char *esper_compare_budget(const esper_compare *compare, char text[ESPER_COMPARE_BUDGET_CHARS])

@@ -50,7 +50,7 @@ expect_code 0
 expect_words out "static host    grown host" "fossilized 18"
 esper grow synth --resume grown --static-control --progress none --reward gain
 expect_code 0
-expect_words out "return    " "points of test accuracy over the static control" " parameters, and not "
+expect_words out "return    " "points of test accuracy over the static control" " parameters, and not " "FLOP of training, and not "
 esper grow --resume grown
 expect_code 1
 expect_words err "has had 20 epochs" "--epochs N"
