@@ -32,13 +32,14 @@ enum { DEFAULT_SEEDS = 3 };
 #define DEFAULT_SIZES   "1,1.5,2,3,4"
 #define DEFAULT_RATES   "0.5,1,2"
 
-enum { POLICIES, SEEDS, FIRST_SEED, AGAINST, JOBS, DIR, OUT, JSON, FRONTIER, BUDGETS, SIZES, RATES };
+enum { POLICIES, SEEDS, FIRST_SEED, AGAINST, JOBS, TOGETHER, DIR, OUT, JSON, FRONTIER, BUDGETS, SIZES, RATES };
 
 static const esper_command_option options[] = {[POLICIES] = {"policies", true},
                                                [SEEDS] = {"seeds", true},
                                                [FIRST_SEED] = {"first-seed", true},
                                                [AGAINST] = {"against", true},
                                                [JOBS] = {"jobs", true},
+                                               [TOGETHER] = {"together", false},
                                                [DIR] = {"dir", true},
                                                [OUT] = {"out", true},
                                                [JSON] = {"json", false},
@@ -51,6 +52,7 @@ static const esper_command_option options[] = {[POLICIES] = {"policies", true},
 typedef struct request {
     const char *const *given; /* by `options` */
     int64_t            n_seeds, n_jobs, n_threads;
+    bool               together; /* runs are lanes of this process */
     FILE              *progress;
 } request;
 
@@ -80,6 +82,9 @@ static esper_status read_wish(request *wish, esper_config *config)
     ESPER_TRY(esper_pool_open(config->threads, &pool));
     wish->n_jobs = wish->n_threads = esper_pool_threads(pool); /* as many runs at a time as there are threads to use */
     esper_pool_close(pool);
+    wish->together = wish->given[TOGETHER] != NULL || config->backend == ESPER_CONFIG_BACKEND_CUDA;
+    if (wish->together)
+        wish->n_jobs = ESPER_COMPARE_MAX_JOBS; /* or as many as the backend likes to have */
     wish->n_seeds = DEFAULT_SEEDS;
     if (wish->given[SEEDS] != NULL)
         ESPER_TRY(read_count("--seeds", wish->given[SEEDS], ESPER_COMPARE_MAX_SEEDS, &wish->n_seeds));
@@ -93,6 +98,15 @@ static esper_status read_wish(request *wish, esper_config *config)
 }
 
 /* ------------------------------------------------------------------------------------------------ its directory */
+
+static const char *say_jobs(const request *wish, char text[64])
+{
+    if (wish->together)
+        snprintf(text, 64, "side by side in one process");
+    else
+        snprintf(text, 64, "%d at a time", (int)wish->n_jobs);
+    return text;
+}
 
 /* Makes it, and holds it until this process ends: two comparisons in one directory would run the same runs. */
 static esper_status open_dir(const request *wish, const esper_task *task, char dir_out[ESPER_PATH_CHARS])
@@ -122,12 +136,13 @@ static esper_status open_dir(const request *wish, const esper_task *task, char d
 static void tell_begin(const esper_compare *compare, const request *wish, const char *dir)
 {
     const esper_log log = {.level = compare->config.log_level, .stream = stderr};
+    char jobs[64];
 
     fprintf(wish->progress, "compare   %s:", compare->task->name);
     for (int i = 0; i < compare->n_lines; i++)
         fprintf(wish->progress, " %s", compare->lines[i].name);
-    esper_terminal_print(wish->progress, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs,
-                         (int)wish->n_jobs, dir, esper_config_gates_name(compare->config.gates));
+    esper_terminal_print(wish->progress, "\nruns      %d, %s, in %s; gates %s for all\n", compare->n_runs,
+                         say_jobs(wish, jobs), dir, esper_config_gates_name(compare->config.gates));
     fflush(wish->progress);
     for (int i = 0; i < compare->n_lines; i++) /* as each of its runs will note in its log */
         if (compare->lines[i].note[0] != '\0')
@@ -211,21 +226,30 @@ static esper_status tell_end(const esper_compare *compare, const request *wish, 
 
 /* ------------------------------------------------------------------------------------------------ running them */
 
+/* Until all are over, or somebody wants it to stop. */
+static esper_status run_parts(esper_compare_part *parts, int n_parts, const request *wish,
+                              const volatile sig_atomic_t *stop)
+{
+    assert(wish->n_jobs >= 1 && wish->n_threads >= 1);
+    return esper_compare_run_all(&(esper_compare_desc){.parts = parts,
+                                                       .n_parts = n_parts,
+                                                       .jobs = (int)wish->n_jobs,
+                                                       .threads = (int)wish->n_threads,
+                                                       .together = wish->together,
+                                                       .progress = wish->progress,
+                                                       .stop = stop});
+}
+
 static esper_status run_all(esper_compare *compare, const request *wish, int *code_out)
 {
-    char dir[ESPER_PATH_CHARS];
-    esper_compare_desc desc = {.compare = compare,
-                               .dir = dir,
-                               .jobs = (int)wish->n_jobs,
-                               .threads = (int)wish->n_threads,
-                               .progress = wish->progress};
+    const volatile sig_atomic_t *stop;
+    esper_compare_part part = {.compare = compare};
 
-    assert(wish->n_jobs >= 1 && wish->n_threads >= 1);
-    ESPER_TRY(open_dir(wish, compare->task, dir));
-    desc.stop = esper_job_listen(); /* and looks at it from now on */
-    tell_begin(compare, wish, dir);
-    ESPER_TRY(esper_compare_run_all(&desc));
-    return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare), code_out);
+    ESPER_TRY(open_dir(wish, compare->task, part.dir));
+    stop = esper_job_listen(); /* and looks at it from now on */
+    tell_begin(compare, wish, part.dir);
+    ESPER_TRY(run_parts(&part, 1, wish, stop));
+    return tell_end(compare, wish, part.dir, *stop != 0 && !is_complete(compare), code_out);
 }
 
 /* A setting that was asked for serves where one of the lines uses it. */
@@ -281,37 +305,34 @@ static esper_status write_frontier(const esper_frontier *frontier, const request
     return write_file(&page, wish->given[OUT]);
 }
 
-/* One budget after the other, each a comparison in a directory of its own. */
+/* The comparisons of all budgets, each in a directory of its own. Runs of the largest take longest, and begin first. */
 static esper_status run_budgets(esper_frontier *frontier, const request *wish, const char *dir, bool *complete_out)
 {
     const volatile sig_atomic_t *stop = esper_job_listen();
-    char within[ESPER_PATH_CHARS], name[ESPER_FRONTIER_NAME_CHARS];
+    esper_compare_part parts[ESPER_FRONTIER_MAX_BUDGETS];
+    char name[ESPER_FRONTIER_NAME_CHARS];
+    int n = frontier->n_budgets;
 
+    for (int i = 0; i < n; i++) {
+        int b = n - 1 - i;
+
+        parts[i].compare = &frontier->budgets[b];
+        ESPER_TRY(esper_run_path(dir, esper_frontier_name(frontier, b, name), parts[i].dir));
+        ESPER_TRY(esper_file_make_dirs(parts[i].dir));
+        snprintf(parts[i].label, sizeof(parts[i].label), "%.20s/", name);
+    }
+    ESPER_TRY(run_parts(parts, n, wish, stop));
     *complete_out = true;
-    for (int b = 0; b < frontier->n_budgets; b++) {
-        esper_compare *compare = &frontier->budgets[b];
-        esper_compare_desc desc = {.compare = compare,
-                                   .dir = within,
-                                   .jobs = (int)wish->n_jobs,
-                                   .threads = (int)wish->n_threads,
-                                   .progress = wish->progress,
-                                   .stop = stop};
-
-        ESPER_TRY(esper_run_path(dir, esper_frontier_name(frontier, b, name), within));
-        ESPER_TRY(esper_file_make_dirs(within));
-        if (*stop == 0) {
-            esper_terminal_print(wish->progress, "\nbudget %d of %d, %s\n", b + 1, frontier->n_budgets, name);
-            ESPER_TRY(esper_compare_run_all(&desc));
-        }
-        ESPER_TRY(write_files(compare, within, NULL));
-        *complete_out &= is_complete(compare);
+    for (int i = 0; i < n; i++) {
+        ESPER_TRY(write_files(parts[i].compare, parts[i].dir, NULL));
+        *complete_out &= is_complete(parts[i].compare);
     }
     return ESPER_OK;
 }
 
 static esper_status run_frontier(const request *wish, const esper_task *task, const esper_config *config, int *code_out)
 {
-    char dir[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
+    char dir[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS], jobs[64];
     esper_frontier_desc desc;
     esper_frontier frontier;
     esper_status status;
@@ -324,9 +345,9 @@ static esper_status run_frontier(const request *wish, const esper_task *task, co
         status = open_dir(wish, task, dir);
     if (status == ESPER_OK) {
         esper_terminal_print(wish->progress,
-                             "frontier  %s: %d budgets, %d networks in each, %d seeds: %d runs, in %s\n", task->name,
-                             frontier.n_budgets, frontier.budgets[0].n_lines, (int)wish->n_seeds,
-                             frontier.n_budgets * frontier.budgets[0].n_runs, dir);
+                             "frontier  %s: %d budgets, %d networks in each, %d seeds: %d runs, %s, in %s\n",
+                             task->name, frontier.n_budgets, frontier.budgets[0].n_lines, (int)wish->n_seeds,
+                             frontier.n_budgets * frontier.budgets[0].n_runs, say_jobs(wish, jobs), dir);
         fflush(wish->progress);
         status = run_budgets(&frontier, wish, dir, &complete);
     }
@@ -411,6 +432,9 @@ const esper_command esper_command_compare = {
         "  --against NAME   the line that all others are held against, as the tables name it (default: the first FILE, else\n"
         "                   as static-final)\n"
         "  --jobs J         runs at a time, each a process with its share of --threads (default: --threads)\n"
+        "  --together       runs are threads of one process instead, and lanes of one backend, to the same results: what a GPU\n"
+        "                   is for, so --backend cuda says it by itself. Of up to --jobs (default: 256) as many go at a time\n"
+        "                   as memory has room for\n"
         "  --dir DIR        where the runs are kept (default: runs/compare-<task>-<date>-<n>); the same command with\n"
         "                   the DIR of an earlier one goes on with it: what has ended there is not run again\n"
         "  --out FILE       also writes the tables as Markdown\n"

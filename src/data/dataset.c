@@ -115,6 +115,23 @@ esper_dataset_desc esper_dataset_desc_default(esper_source source)
     };
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
+}
+
+/* Where it is kept, and by how many threads it is decoded, changes nothing of it. */
+bool esper_dataset_is_of(const esper_dataset_desc *desc, const esper_dataset_desc *other)
+{
+    return desc->source == other->source && is_same_text(desc->path, other->path) && desc->seed == other->seed &&
+           desc->valid_fraction == other->valid_fraction && desc->train_limit == other->train_limit &&
+           desc->context == other->context && desc->vocab == other->vocab && desc->channels == other->channels &&
+           desc->height == other->height && desc->width == other->width && desc->features == other->features &&
+           desc->classes == other->classes && desc->n_train == other->n_train && desc->n_test == other->n_test &&
+           is_same_text(desc->image_size, other->image_size) && desc->grey == other->grey &&
+           desc->skip_bad == other->skip_bad && is_same_text(desc->target, other->target);
+}
+
 static esper_status check_desc(const esper_dataset_desc *desc)
 {
     if ((unsigned)desc->source >= ESPER_N_SOURCES)

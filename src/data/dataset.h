@@ -112,6 +112,9 @@ bool esper_source_is_own(esper_source source);
 /* Finds out what opening would give, from sizes and file heads alone; data of people's own is decoded if it is not in the cache. Fails as opening does when files are missing. */
 esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset_info *info_out);
 
+/* Whether two descriptions are of one set: the same contents in the same splits. */
+bool esper_dataset_is_of(const esper_dataset_desc *desc, const esper_dataset_desc *other);
+
 /* Loads the whole set. E_NOTFOUND when its files are not there: the message names them and says what to do. */
 esper_status esper_dataset_open(const esper_dataset_desc *desc, esper_dataset **set_out);
 void         esper_dataset_close(esper_dataset *set);

@@ -76,9 +76,10 @@ static esper_status open_parts(esper_engine *engine, int threads, const char *ba
                                      &engine->backend));
         if (engine->use != ESPER_USE_EVALUATE || engine->backend->ops->set_precision != NULL) /* exact is right, too */
             ESPER_TRY(esper_backend_set_precision(engine->backend, (esper_precision)config->precision));
+        ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
     }
-    ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
-    ESPER_TRY(esper_samples_init(&engine->samples, engine->backend, engine->data));
+    if (!engine->beside_data)
+        ESPER_TRY(esper_samples_init(&engine->samples, engine->backend, engine->data));
     for (int split = 0; split < ESPER_N_SPLITS; split++) { /* that of training says how many batches there are */
         esper_sampler_desc desc = esper_engine_sampler(engine, (esper_split)split, config->seed);
 
@@ -108,6 +109,10 @@ esper_status esper_engine_open(const esper_engine_desc *desc, esper_engine **eng
     if (engine->beside) {
         engine->pool = desc->beside->pool;
         engine->backend = desc->beside->backend;
+        engine->plans = desc->beside->plans;
+        engine->beside_data = desc->beside->data == desc->data;
+        if (engine->beside_data)
+            engine->samples = desc->beside->samples;
     }
     assert(desc->host->with_loss);
     esper_net_init(&engine->plain);
@@ -131,9 +136,10 @@ void esper_engine_close(esper_engine *engine)
     esper_net_fini(&engine->plain);
     for (int split = 0; split < ESPER_N_SPLITS; split++)
         esper_sampler_close(engine->samplers[split]);
-    esper_plan_cache_close(engine->plans);
-    esper_samples_fini(&engine->samples);
+    if (!engine->beside_data)
+        esper_samples_fini(&engine->samples);
     if (!engine->beside) {
+        esper_plan_cache_close(engine->plans);
         esper_backend_close(engine->backend);
         esper_pool_close(engine->pool);
     }

@@ -34,8 +34,9 @@ typedef struct esper_engine_desc {
     int                  threads; /* where the configuration says 0; 0 = every core */
     const char          *backend; /* on which it computes, and why, for people; copied. NULL: as the configuration says */
     const char          *backend_why;
-    const struct esper_engine
-        *beside; /* whose threads and backend it shares, and before which it is closed; NULL: has its own */
+    const struct esper_engine *
+        beside; /* whose threads, backend and plans it shares, of the same data also what lies on the backend, and before which
+                    it is closed; NULL: has its own */
 } esper_engine_desc;
 
 typedef struct esper_engine {
@@ -57,7 +58,7 @@ typedef struct esper_engine {
     esper_exchange exchange; /* sum NULL: norms are each rank's own */
     esper_samples     samples; /* where the backend makes batches itself */
     esper_plan_cache *plans; /* a program is planned once for all networks */
-    bool              beside; /* threads and backend are another engine's */
+    bool              beside, beside_data; /* threads, backend and plans are another engine's; so is what lies there of the data */
 } esper_engine;
 
 esper_status esper_engine_open(const esper_engine_desc *desc, esper_engine **engine_out);

@@ -33,20 +33,26 @@ static void do_item(void *context, int item, esper_backend_stream *stream)
 {
     work *self = context;
     esper_network *network = network_of(self, item);
+    esper_backend_stream *own = network->stream;
 
     network->stream = stream;
     if (self->requests != NULL)
         network->status = esper_network_answer(&self->requests[item], NULL);
     else
         network->status = step(network, self->n_steps, &self->incidents[item]);
-    network->stream = NULL;
+    network->stream = own;
     if (network->status != ESPER_OK)
         snprintf(network->message, sizeof(network->message), "%s", esper_last_error());
 }
 
 static esper_status do_all(esper_engine *engine, work *self, int n)
 {
-    esper_engine_each(engine, n, do_item, self);
+    esper_backend_stream *stream = n > 0 ? network_of(self, 0)->stream : NULL;
+
+    if (stream == NULL)
+        esper_engine_each(engine, n, do_item, self);
+    for (int i = 0; stream != NULL && i < n; i++) /* their thread is one of many, and what is beside them is others' */
+        do_item(self, i, stream);
     for (int i = 0; i < n; i++) {
         const esper_network *network = network_of(self, i);
 

@@ -135,6 +135,14 @@ static esper_status apply_all(const esper_compare_line *line, esper_config *conf
     return ESPER_OK;
 }
 
+esper_status esper_compare_configure_line(const esper_compare *compare, int line, esper_config *config_out)
+{
+    int size;
+
+    *config_out = compare->config;
+    return apply_all(&compare->lines[line], config_out, &size);
+}
+
 esper_status esper_compare_set_size(const esper_compare *compare, int size, esper_config *config)
 {
     char host[ESPER_HOST_CHARS];

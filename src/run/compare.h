@@ -140,6 +140,9 @@ esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *ru
 esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
                                      int threads, esper_config *config_out);
 
+/* What all runs of a line have alike. */
+esper_status esper_compare_configure_line(const esper_compare *compare, int line, esper_config *config_out);
+
 /* What the store in a run's directory says; PENDING where it has not ended, or never began. E_CONFIG: the run there was
  * configured otherwise, with the first key that differs. */
 esper_status esper_compare_read(const char *run_dir, const esper_config *config, esper_compare_result *result_out);

@@ -125,7 +125,7 @@ static esper_status add_networks(search *self, const esper_network *plain)
 
         esper_halving_text(&sets[i], &plain->slots, topology, one->plant);
         memcpy(self->engine->config.plant, one->plant, sizeof(one->plant));
-        ESPER_TRY(esper_network_add(self->engine, plain->seed, NULL, &one->network));
+        ESPER_TRY(esper_network_add(self->engine, plain->seed, plain->stream, &one->network));
         one->network->budget = UINT64_MAX / 2;
     }
     for (self->n_rounds = 1; 1 << (self->n_rounds - 1) < self->n;)

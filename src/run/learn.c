@@ -739,8 +739,8 @@ static esper_status run_all(learn *self)
 
 esper_status esper_learn_run(const esper_learn_desc *desc, esper_learn_result *result_out)
 {
-    const run_asked asked = {desc->task, desc->config, desc->resume,  desc->log,
-                             desc->comm, desc->stop,   desc->cut_off, desc->threads};
+    const run_asked asked = {desc->task, desc->config,  desc->resume,  desc->log, desc->comm,
+                             desc->stop, desc->cut_off, desc->threads, NULL};
     learn *self = esper_mem_alloc(sizeof(*self));
     char message[1024]; /* closing must not hide what went wrong first */
     esper_status status;

@@ -48,6 +48,12 @@ static bool is_in_midst(const run *self)
            self->base.config.checkpoint_every > 0 && !esper_ranks_are_many(&self->base.ranks);
 }
 
+void run_stand_by(const run *self, bool on)
+{
+    if (self->desc->beside != NULL)
+        esper_backend_stand_by(self->desc->beside->backend, on);
+}
+
 /* A file that cannot be linked is only missed by who goes back behind it. One that is there is older, and stays; where there is a sound
  * one, the run has come from that. */
 esper_status run_write_checkpoint(run *self)
@@ -85,8 +91,10 @@ static esper_status save(run *self)
     if (keeps != 0)
         return ESPER_OK;
     self->is_unsaved = false;
+    run_stand_by(self, true);
     if (self->base.writes)
         status = run_write_checkpoint(self);
+    run_stand_by(self, false);
     if (self->base.writes && status == ESPER_OK) {
         fact.checkpoint_saved.path = self->checkpoint;
         fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
@@ -235,7 +243,8 @@ static esper_status stepped(void *context)
 {
     run *self = context;
 
-    if (self->desc->observer != NULL && esper_clock_seconds() - self->read_at > read_every) {
+    if (self->desc->observer != NULL && self->desc->observer->step != NULL &&
+        esper_clock_seconds() - self->read_at > read_every) {
         ESPER_TRY(esper_network_read(self->network));
         self->read_at = esper_clock_seconds();
     }
@@ -302,8 +311,10 @@ static void keep_best(run *self, const esper_epoch_record *record)
 
     if (!better || !self->base.writes || self->base.config.checkpoint_every <= 0)
         return;
+    run_stand_by(self, true);
     kept = (self->growth == NULL || esper_growth_write_log(self->growth) == ESPER_OK) && /* it rests on the log, too */
            esper_checkpoint_save(self->network, self->best_path) == ESPER_OK;
+    run_stand_by(self, false);
     if (!kept && !self->best_is_unsaved)
         esper_log_warn(self->desc->log, "the best network so far is not kept: %s", esper_last_error());
     self->best_is_unsaved = !kept;
@@ -501,7 +512,9 @@ static esper_status run_all(run *self)
         ESPER_FAIL(status, "%s", message);
     note_unwritten(self);
     end = run_end(self, way_it_ended(self, status));
+    run_stand_by(self, true);
     run_base_close_store(&self->base, &end); /* synced before the events say that all is done */
+    run_stand_by(self, false);
     self->store_ended = true;
     run_tell(self, &end);
     return status;
@@ -521,8 +534,8 @@ static void close_records(run *self)
 /* *again_out: nothing came of it, and the run in result_out->run_dir is to be resumed. */
 static esper_status play(const esper_run_desc *desc, esper_run_result *result_out, bool *again_out)
 {
-    const run_asked asked = {desc->task, desc->config, desc->resume,  desc->log,
-                             desc->comm, desc->stop,   desc->cut_off, desc->threads};
+    const run_asked asked = {desc->task, desc->config,  desc->resume,  desc->log, desc->comm,
+                             desc->stop, desc->cut_off, desc->threads, desc->beside};
     run *self = esper_mem_alloc(sizeof(*self));
     char message[1024]; /* closing must not hide what went wrong first */
     esper_status status, ended;

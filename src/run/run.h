@@ -64,6 +64,10 @@ typedef struct esper_run_desc {
     esper_comm                  *comm;    /* NULL: there is but one */
     const volatile sig_atomic_t *cut_off; /* becomes non-zero: the job is over, nobody is waited for. Or NULL */
     int                          threads; /* for a configuration that says 0; 0 = every core */
+    /* Of runs side by side in one process, each on a thread of its own: whose backend it shares, and of the same data that, too; and
+     * the stream of its thread (esper_backend_each). NULL: it has its own. */
+    const esper_engine          *beside;
+    esper_backend_stream        *stream;
 } esper_run_desc;
 
 typedef struct esper_run_result {

@@ -90,7 +90,9 @@ esper_status run_base_take_up(run_base *self, const char *path, const esper_task
 
 esper_status run_base_open_engine(run_base *self, const esper_config *config)
 {
-    esper_dataset_desc desc = esper_task_data(self->task, config);
+    const esper_engine *beside = self->asked.beside;
+    esper_dataset_desc desc = esper_task_data(self->task, config), other;
+    esper_dataset *data;
     esper_use use = self->job == ESPER_CONFIG_IN_TRAIN ? ESPER_USE_TRAIN : ESPER_USE_GROW;
     esper_backend_choice choice = {.name = NULL};
     esper_host host;
@@ -99,18 +101,24 @@ esper_status run_base_open_engine(run_base *self, const esper_config *config)
     if (config->widen)
         esper_blueprint_add_wide();
     ESPER_TRY(esper_blueprint_texts_add(config->add_blueprints));
-    ESPER_TRY(esper_dataset_open(&desc, &self->data));
-    if (self->job != ESPER_CONFIG_IN_LEARN) /* environments decide one by one, which a device waits for */
-        ESPER_TRY(esper_backend_choose(self->task, config, esper_dataset_info_get(self->data), self->kernels, &choice));
-    host = esper_task_host(self->task, config, esper_dataset_info_get(self->data));
+    if (beside != NULL)
+        other = esper_task_data(self->task, &beside->config);
+    if (beside == NULL || !esper_dataset_is_of(&desc, &other))
+        ESPER_TRY(esper_dataset_open(&desc, &self->data));
+    data = self->data != NULL ? self->data : beside->data;
+    if (self->job != ESPER_CONFIG_IN_LEARN &&
+        beside == NULL) /* environments decide one by one, which a device waits for */
+        ESPER_TRY(esper_backend_choose(self->task, config, esper_dataset_info_get(data), self->kernels, &choice));
+    host = esper_task_host(self->task, config, esper_dataset_info_get(data));
     return esper_engine_open(&(esper_engine_desc){.task = self->task->name,
-                                                  .data = self->data,
+                                                  .data = data,
                                                   .host = &host,
                                                   .config = config,
                                                   .use = use,
                                                   .threads = self->asked.threads,
                                                   .backend = choice.name,
-                                                  .backend_why = choice.why},
+                                                  .backend_why = choice.why,
+                                                  .beside = beside},
                              &self->engine);
 }
 

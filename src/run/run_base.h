@@ -18,6 +18,7 @@ typedef struct run_asked {
     esper_comm                  *comm;
     const volatile sig_atomic_t *stop, *cut_off;
     int                          threads;
+    const esper_engine          *beside; /* or NULL */
 } run_asked;
 
 typedef struct run_base {
@@ -28,7 +29,7 @@ typedef struct run_base {
     esper_ranks       ranks;
     bool              writes; /* this process writes down what happens: of all ranks, the first */
     bool              failure_is_known; /* to the other ranks: they have left, and cannot be told again */
-    esper_dataset    *data;
+    esper_dataset    *data;   /* its own; NULL: it has that of the engine beside it */
     esper_engine     *engine;
     char              kernels[64]; /* what computed the run until now, where it goes on or is replayed; "" = nothing yet */
     char             *dir;    /* (ESPER_PATH_CHARS) the run's, in its result */

@@ -42,6 +42,9 @@ esper_status run_open(run *self);
 void         run_measure_network(run *self);                     /* its size and price, now */
 bool         run_computes_alike(const char *identity, const char *other); /* two backends' */
 
+/* Of runs side by side: the others are not to wait for this one, which is at work on the host (on), or has done it. */
+void run_stand_by(const run *self, bool on);
+
 /* run.c. As the network stands, behind the rows of the store; of a state in doubt, the checkpoint before stays beside it. */
 esper_status run_write_checkpoint(run *self);
 

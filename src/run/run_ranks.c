@@ -26,8 +26,10 @@ esper_status run_open_network(run *self)
         ESPER_TRY(esper_pact_check(base->engine, self->desc->grows, base->ranks.comm));
         status = esper_engine_join(base->engine, base->ranks.comm);
     }
+    run_stand_by(self, true);
     if (status == ESPER_OK)
-        status = esper_network_add(base->engine, base->config.seed, NULL, &self->network);
+        status = esper_network_add(base->engine, base->config.seed, self->desc->stream, &self->network);
+    run_stand_by(self, false);
     if (!many)
         return status;
     ESPER_TRY(run_base_settle(base, status));

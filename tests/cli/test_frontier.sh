@@ -13,7 +13,7 @@ refused 2 "nothing to grow to" compare synth --frontier --sizes 0.5,1
 tiny=(compare synth "${small[@]}" --frontier --policies heuristic --sizes 1,2 --rates 1,2 --budgets 0.5,1 --seeds 2 --dir f --jobs 2)
 esper "${tiny[@]}" --out table.md
 expect_code 0
-expect_words out "frontier  synth: 2 budgets, 6 networks in each, 2 seeds: 24 runs, in f" "budget 2 of 2, x1" "12/12" \
+expect_words out "frontier  synth: 2 budgets, 6 networks in each, 2 seeds: 24 runs, 2 at a time, in f" "x1/none-1" "24/24" \
     "Grown networks are on or above the static frontier at" "| training FLOPs up to |" "written   f/report.html"
 for page in f/report.html f/x0.5/report.html f/x1/report.html; do
     [ -s "$page" ] || bad "$last" "$page is not there"
