@@ -183,6 +183,7 @@ typedef struct esper_compare_summary {
     int                  n_bad; /* runs without a good result */
     esper_compare_spread acc, acc_valid, params, flops, flops_train, seconds, epochs;
     esper_compare_spread total_reward; /* over those that have one */
+    esper_compare_spread per_tflop;    /* the same for 1e12 FLOPs of training */
     esper_compare_spread gain; /* accuracy over `none` on the same seed; n = pairs */
 } esper_compare_summary;
 
@@ -190,7 +191,7 @@ void esper_compare_summarise(const esper_compare *compare, int line, esper_compa
 
 /* Two lines on the same seeds: `against` less the line; over the seeds on which both are good. */
 typedef struct esper_compare_pair {
-    esper_compare_spread total_reward, acc, params;
+    esper_compare_spread total_reward, acc, params, per_tflop;
 } esper_compare_pair;
 
 /* False: the line is the one that others are held against. */

@@ -179,7 +179,18 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
                                     run->result.flops_train / host->result.flops_train);
 }
 
-typedef enum figure { ACC, ACC_VALID, PARAMS, FLOPS, FLOPS_TRAIN, SECONDS, EPOCHS, RETURN, N_FIGURES } figure;
+typedef enum figure {
+    ACC,
+    ACC_VALID,
+    PARAMS,
+    FLOPS,
+    FLOPS_TRAIN,
+    SECONDS,
+    EPOCHS,
+    RETURN,
+    PER_TFLOP,
+    N_FIGURES
+} figure;
 
 /* NaN: there is none, or no good result. */
 static double value_of(const esper_compare *compare, const esper_compare_run *run, figure what)
@@ -194,6 +205,7 @@ static double value_of(const esper_compare *compare, const esper_compare_run *ru
         [SECONDS] = result->seconds,
         [EPOCHS] = (double)result->epochs,
         [RETURN] = esper_compare_return(compare, run),
+        [PER_TFLOP] = esper_compare_return(compare, run) / (result->flops_train / 1e12),
     };
 
     assert(what < N_FIGURES);
@@ -229,6 +241,7 @@ void esper_compare_summarise(const esper_compare *compare, int line, esper_compa
     summary_out->seconds = spread_over(compare, line, NULL, SECONDS);
     summary_out->epochs = spread_over(compare, line, NULL, EPOCHS);
     summary_out->total_reward = spread_over(compare, line, NULL, RETURN);
+    summary_out->per_tflop = spread_over(compare, line, NULL, PER_TFLOP);
     summary_out->gain = spread_over(compare, line, &compare->host, ACC);
     summary_out->n_bad = compare->n_seeds - summary_out->acc.n;
 }
@@ -240,6 +253,7 @@ bool esper_compare_pair_up(const esper_compare *compare, int line, esper_compare
     pair_out->total_reward = spread_over(compare, compare->against, &line, RETURN);
     pair_out->acc = spread_over(compare, compare->against, &line, ACC);
     pair_out->params = spread_over(compare, compare->against, &line, PARAMS);
+    pair_out->per_tflop = spread_over(compare, compare->against, &line, PER_TFLOP);
     return true;
 }
 

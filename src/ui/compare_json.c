@@ -137,6 +137,9 @@ static void write_summary(const esper_compare *compare, int line, esper_page *pa
     put_real(&json, "return_mean", summary.total_reward.mean);
     put_real(&json, "return_sd", summary.total_reward.sd);
     put_interval(&json, "return", &summary.total_reward);
+    put_real(&json, "return_per_tflop_mean", summary.per_tflop.mean);
+    put_real(&json, "return_per_tflop_sd", summary.per_tflop.sd);
+    put_interval(&json, "return_per_tflop", &summary.per_tflop);
     esper_json_key(&json, "on_front");
     esper_json_bool(&json, esper_compare_on_front(compare, line));
     put_object(&json, page);
@@ -170,6 +173,7 @@ static void write_pair(const esper_compare *compare, int line, esper_page *page)
     put_difference(&json, "return", &pair.total_reward);
     put_difference(&json, "acc_test", &pair.acc);
     put_difference(&json, "params", &pair.params);
+    put_difference(&json, "return_per_tflop", &pair.per_tflop);
     put_object(&json, page);
 }
 

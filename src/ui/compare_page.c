@@ -146,9 +146,18 @@ static const char *flops_of(double value, char text[ESPER_TEXT_CHARS])
 
 static void write_summary(const esper_compare *compare, esper_page *page)
 {
-    static const char *const columns[] = {
-        "",        "Line",  "#Runs", "#Test accuracy", "#Return", "#Parameters", "#FLOPs per sample", "#Training FLOPs",
-        "#Epochs", "#Time", NULL};
+    static const char *const columns[] = {"",
+                                          "Line",
+                                          "#Runs",
+                                          "#Test accuracy",
+                                          "#Return",
+                                          "#Parameters",
+                                          "#FLOPs per sample",
+                                          "#Training FLOPs",
+                                          "#Epochs",
+                                          "#Time",
+                                          "#Return a TFLOP",
+                                          NULL};
     char flops[ESPER_TEXT_CHARS], training[ESPER_TEXT_CHARS], seconds[ESPER_TEXT_CHARS];
     esper_compare_summary summary;
 
@@ -165,6 +174,7 @@ static void write_summary(const esper_compare *compare, esper_page *page)
         esper_html_cells(page, "n:%s n:%s %.1f n:%s", flops_of(summary.flops.mean, flops),
                          flops_of(summary.flops_train.mean, training), known(summary.epochs.mean),
                          esper_html_seconds(known(summary.seconds.mean), seconds));
+        write_cell(page, &summary.per_tflop, 2, "");
         esper_html(page, "</tr>\n");
     }
     esper_html_table_end(page);
@@ -186,8 +196,8 @@ static void write_difference(esper_page *page, const esper_compare_spread *sprea
 
 static void write_pairs(const esper_compare *compare, esper_page *page)
 {
-    static const char *const columns[] = {"",  "Less", "#Seeds", "#Return", "#Test accuracy, points", "#Parameters",
-                                          NULL};
+    static const char *const columns[] = {
+        "", "Less", "#Seeds", "#Return", "#Test accuracy, points", "#Parameters", "#Return a TFLOP", NULL};
     esper_compare_pair pair;
     char caption[200];
 
@@ -209,6 +219,7 @@ static void write_pairs(const esper_compare *compare, esper_page *page)
         write_difference(page, &pair.total_reward, 3);
         write_difference(page, &pair.acc, 2);
         write_difference(page, &pair.params, 0);
+        write_difference(page, &pair.per_tflop, 2);
         esper_html(page, "</tr>\n");
     }
     esper_html_table_end(page);

@@ -11,10 +11,11 @@
 #include "policy/reward.h"
 #include "ui/text.h"
 
-static const char *const heads[] = {"line",           "runs",   "test %", "sd", "min",    "max",
-                                    "over none",      "sd",     "return", "sd", "params", "FLOPs/sample",
-                                    "training FLOPs", "epochs", "time"};
-static const char *const pair_heads[] = {"line", "seeds", "return", "95 %", "test %", "95 %", "params", "95 %"};
+static const char *const heads[] = {
+    "line",   "runs",         "test %",         "sd",     "min",  "max",           "over none", "sd", "return", "sd",
+    "params", "FLOPs/sample", "training FLOPs", "epochs", "time", "return a TFLOP"};
+static const char *const pair_heads[] = {"line", "seeds",  "return", "95 %",           "test %",
+                                         "95 %", "params", "95 %",   "return a TFLOP", "95 %"};
 
 enum {
     OVER_NONE = 6, /* that column; the next is its deviation */
@@ -76,6 +77,7 @@ static void put_row(const esper_compare *compare, int line, const esper_compare_
     put(row[12], summary->flops_train.mean, "%s", esper_text_flops(summary->flops_train.mean, text));
     put(row[13], epochs, epochs == floor(epochs) ? "%.0f" : "%.1f", epochs);
     put(row[14], good, "%s", esper_text_duration(summary->seconds.mean, text));
+    put(row[15], summary->per_tflop.mean, "%.2f", summary->per_tflop.mean);
 }
 
 /* ------------------------------------------------------------------------------------------------ layout */
@@ -214,6 +216,7 @@ static void write_pairs(const esper_compare *compare, esper_compare_style style,
             put_difference(&pair.total_reward, 3, row[2], row[3]);
             put_difference(&pair.acc, 2, row[4], row[5]);
             put_difference(&pair.params, 0, row[6], row[7]);
+            put_difference(&pair.per_tflop, 2, row[8], row[9]);
         }
     esper_compare_reward(compare, reward);
     esper_page_print(page, "\n%s less each other line, on the same seeds, returns by the reward %s:\n%s",

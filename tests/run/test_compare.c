@@ -725,16 +725,16 @@ static void tables_tell_all(void **state)
     check_says(&narrow, "  line         runs  test %     sd    min    max  over none    sd  return    sd\n");
     check_says(&narrow, "\n\n  line       params  FLOPs/sample  training FLOPs  epochs   time\n");
     check_says(&narrow, "  line  seeds  return              95 %  test %             95 %\n");
-    check_says(&narrow, "\n\n  line  params          95 %\n");
+    check_says(&narrow, "\n\n  line  params          95 %  return a TFLOP ");
     check_says(&plain, "heuristic less each other line, on the same seeds");
-    check_says(&plain, "  none      2  +2.250  -0.927 to +5.427   +6.00  -6.71 to +18.71    +812  +812 to +812\n");
+    check_says(&plain, "  none      2  +2.250  -0.927 to +5.427   +6.00  -6.71 to +18.71    +812  +812 to +812 ");
     assert_int_equal(count_words(&plain, "At equal"), 1);
     check_says(&plain, "Runs that are not counted:\n");
     check_says(&plain, "  heuristic-3: broken off: the governor stopped the run: NaN\n");
     esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_MARKDOWN, 0}, &markdown);
     check_says(&markdown, "|---|---:|");
     check_says(&markdown, "| heuristic | 2 of 3 | 47.00 | 2.83 | 45.00 | 49.00 | +6.00 | 1.41 | 3.50 | 0.71 | 2,000 |");
-    check_says(&markdown, "| none | 2 | +2.250 | -0.927 to +5.427 | +6.00 | -6.71 to +18.71 | +812 | +812 to +812 |\n");
+    check_says(&markdown, "| none | 2 | +2.250 | -0.927 to +5.427 | +6.00 | -6.71 to +18.71 | +812 | +812 to +812 | +");
     check_says(&markdown, "\n- heuristic-3: broken off");
     esper_compare_write_json(&compare, &json);
     check_says(&json, "{\"line\":\"none\",\"seed\":\"3\",\"status\":\"ok\",\"acc_test\":80,");
@@ -742,6 +742,7 @@ static void tables_tell_all(void **state)
     check_says(&json, "{\"summary\":\"heuristic\",\"task\":\"synth\",\"gates\":\"permissive\",\"n\":2,"
                       "\"n_bad\":1,\"acc_mean\":47,");
     check_says(&json, "\"return_n\":2,\"return_mean\":3.5,");
+    check_says(&json, "\"return_per_tflop_mean\":875000,"); /* 3.5 for 4 MFLOP */
     check_says(&json, "\"on_front\":true}");
     check_says(&json, "{\"pair\":\"heuristic\",\"less\":\"none\",");
     check_says(&json, "\"return_n\":2,\"return\":2.25,");
