@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Learning to grow on a machine with many cores, from the folder that dev/gpu/pack.sh has packed: how long 1,600 episodes take, and what the
 # policy is worth on seeds, hosts and data that it has not met. Every part has a time limit; what counts is printed, logs are in a file.
-#   usage: dev/gpu/learn.sh [PART...]       from the repository's root there; all parts, unless some are named
+#   usage: dev/gpu/learn.sh [PART...]       from the repository's root there; learn, compare and unseen, unless some are named
 #     learn     esper learn TASK, ROUNDS rounds of ENVS environments, timed; SEEDS of them (1), those after the first side by side
+#     wide      the same number of episodes in half the rounds of twice the environments: threads wait less for the longest
+#     ship      a policy of many tasks (TASKS): SHIP_ROUNDS rounds (100) of SHIP_ENVS environments (32), for share/esper
 #     compare   the policies beside none, heuristic and trials on HELD_OUT seeds (100) of TASK: returns, and returns for a TFLOP
-#     unseen    the first policy, with half the FLOPs, beside trials with all: on `fashion`, a folder of images and a table
+#     unseen    the policy of `ship`, or else the first, with half the FLOPs, beside trials with all: on `fashion`, a folder of images and a table
 # Environment: KIT (build/gpu-kit); DATA, Fashion-MNIST (build/fm, else what is packed); OUT, a folder for logs and policies; WORK, where
 # runs are kept; TASK (fashion_fast), ROUNDS (100), ENVS (16), THREADS (all cores), HOST_SEEDS (64; 0: a seed of its own for each
 # episode), FLAGS, more of `esper learn`; POLICY, one that is there already, in the place of the part `learn`.
@@ -35,11 +37,14 @@ tell() {
     return $status
 }
 
-# learn_one SEED THREADS: a policy at $work/learn-SEED.
+# learn_one NAME SEED THREADS ROUNDS ENVS FLAGS...: a policy at $work/learn-NAME.
 learn_one() {
+    local name=$1 seed=$2 threads=$3 rounds=$4 envs=$5
+    shift 5
     # shellcheck disable=SC2086
-    tell "${LEARN_LIMIT:-200}" "learn-$1" "$esper" learn "$task" --rounds "${ROUNDS:-100}" --envs "${ENVS:-16}" --threads "$2" \
-        --seed "$1" --host-seeds "${HOST_SEEDS:-64}" --data "$data" --run-dir "$work/learn-$1" ${FLAGS:-}
+    tell "${LEARN_LIMIT:-200}" "learn-$name" "$esper" learn "$task" --rounds "$rounds" --envs "$envs" --threads "$threads" \
+        --seed "$seed" --host-seeds "${HOST_SEEDS:-64}" --data "$data" --run-dir "$work/learn-$name" "$@" ${FLAGS:-}
+    set -- "$name"
     grep -hE '^(learned|return|time) ' "$work/logs/learn-$1.log" | sed 's/^/    /'
     grep -hE '^ +[0-9]+/' "$work/logs/learn-$1.log" | grep -v round | awk 'NR % 20 == 1 { print "    " $0 }'
 }
@@ -47,11 +52,21 @@ learn_one() {
 part_learn() {
     local n=${SEEDS:-1} seed
 
-    learn_one 1 "$threads"
+    learn_one 1 1 "$threads" "${ROUNDS:-100}" "${ENVS:-16}"
     for ((seed = 2; seed <= n; seed++)); do
-        learn_one "$seed" $(((threads + n - 2) / (n - 1))) &
+        learn_one "$seed" "$seed" $(((threads + n - 2) / (n - 1))) "${ROUNDS:-100}" "${ENVS:-16}" &
     done
     wait
+}
+
+part_wide() {
+    learn_one wide 1 "$threads" $((${ROUNDS:-100} / 2)) $((${ENVS:-16} * 2))
+}
+
+# Hosts that are drawn, of two kinds, of images and of a table: episodes of the latter cost next to nothing.
+part_ship() {
+    learn_one ship 1 "$threads" "${SHIP_ROUNDS:-100}" "${SHIP_ENVS:-32}" \
+        --tasks "${TASKS:-fashion_fast kernel=3, fashion_fast drawn=4, synth_table, synth_table drawn=3}"
 }
 
 policies() {
@@ -111,6 +126,7 @@ PYTHON
 unseen() {
     local name=$1 policy
     policy=$(policies | head -n 1)
+    [ -n "${POLICY:-}" ] || [ ! -f "$work/learn-ship/policy.safetensors" ] || policy=$work/learn-ship/policy.safetensors
     shift
     tell "${UNSEEN_LIMIT:-100}" "$name" "$esper" compare "$@" --epochs "${EPOCHS:-8}" --policies none,trials --seeds "${UNSEEN_SEEDS:-8}" \
         --first-seed 2001 --threads "$threads" --jobs "${JOBS:-$threads}" --dir "$work/$name-all" --json
@@ -165,7 +181,7 @@ if [ -n "${OUT:-}" ]; then
         cat "$log"
     done >"$OUT/learn-logs-$(echo "$*" | tr ' ' -).txt"
     for run in "$work"/learn-*/; do
-        [ ! -f "$run/policy.safetensors" ] || cp "$run/policy.safetensors" "$OUT/policy-$(basename "$run").safetensors"
+        [ ! -f "$run/policy.safetensors" ] || cp "$run/policy.safetensors" "$OUT/$(basename "$run").safetensors"
     done
 fi
 exit 0
