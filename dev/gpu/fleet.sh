@@ -13,7 +13,9 @@
 #     labs      labs of single kernels
 #     bad       no device, its memory taken by somebody else, the device lost in the middle of a run (lose_device.c), which is resumed
 #     grow      a whole run on Fashion-MNIST, replayed; only where the data is packed
-#   All but bad, grow and peers, unless some are named.
+#     frontier  grown against static networks at BUDGETS (0.25,0.5,1), for SECONDS_LEFT (280); FRONTIER, its folder, keeps what has ended, and
+#               called again with more budgets or time the part goes on; only where the data is (DATA, or packed)
+#   All but bad, grow, frontier and peers, unless some are named.
 # Environment: KIT, the folder (that of this script); OUT, a folder for one file with all logs,
 # named by the parts, so that several calls at a time can share it; HOST=1 rehearses it without a device,
 # over the driver made of the host, with counts to match.
@@ -225,12 +227,25 @@ grow() {
     verdict replay $? '.'
 }
 
+frontier() {
+    local data dir
+    data=$(realpath "${DATA:-$kit/data}") dir=$(realpath -m "${FRONTIER:-$work/frontier}")
+    if [ ! -d "$data" ]; then
+        echo "skipped frontier: there is no data in $data"
+        return
+    fi
+    ESPER_CUDA_ROUNDS=1 run frontier "${SECONDS_LEFT:-280}" "$kit/esper" compare fashion --frontier --data "$data" --backend "$backend" \
+        --together --budgets "${BUDGETS:-0.25,0.5,1}" --seeds "${SEEDS:-3}" --checkpoint-every 5 --dir "$dir" --json
+    verdict frontier $? '"frontier":"(share|limit)"|of all training|room for|^rounds|launches of'
+    cp "$logs/frontier.log" "${OUT:-$work}/frontier.jsonl"
+}
+
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,memory.total --format=csv,noheader
 "$kit/esper" --version
 "$kit/esper" info backends | grep -E 'device of the cuda' || true
 for part in "$@"; do
     case $part in
-    check | tests | random | poison | golden | sanitize | bench | peers | labs | bad | grow) ;;
+    check | tests | random | poison | golden | sanitize | bench | peers | labs | bad | grow | frontier) ;;
     *)
         echo "fleet.sh: there is no part '$part'" >&2
         continue
