@@ -415,38 +415,40 @@ FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const ro
                                kind == 1 ? w_lo[3 * dy + 2][0] : w_hi[3 * dy + 2][0]);
 }
 
-/* As put_moments: for either channel of a thread the sum and that of squares, of its samples' pixels that there are. WHOLE: all. */
-template <int TILE, bool WHOLE>
-FUNCTION void moments_of(const float (&sum)[TILE][TILE][4], int n_rows, int n_columns, int n_samples, double (&both_out)[2][2])
+/* As put_moments: for either channel of a thread the sum and that of squares, of its samples' pixels that there are; the others are
+ * written over. One pass, about a pixel of the tile: what the difference of large numbers would lose is small beside that. */
+template <int TILE>
+FUNCTION void moments_of(float (&sum)[TILE][TILE][4], int n_rows, int n_columns, int n_samples, double (&moments_out)[4])
 {
-    int n = WHOLE ? TILE * TILE * 2 : n_rows * n_columns * n_samples;
+    int n = n_rows * n_columns * n_samples;
 
+    if (n < TILE * TILE * 2)
+#pragma unroll
+        for (int i = 0; i < TILE * TILE * 4; i++) {
+            int y = i / 4 / TILE, x = i / 4 % TILE;
+
+            if (y >= n_rows || x >= n_columns || i % 4 / 2 >= n_samples)
+                sum[y][x][i % 4] = n > 0 ? sum[0][0][i % 2] : 0.0f;
+        }
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-        float of_column[TILE] = {}, off_column[TILE] = {}, total = 0, squares = 0, mean;
+        float centre = sum[0][0][o], of_column[TILE] = {}, squares_of[TILE] = {}, total = 0, squares = 0;
 
 #pragma unroll
         for (int i = 0; i < TILE * TILE * 2; i++) {
-            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
+            int x = i / 2 % TILE;
+            float off = sum[i / 2 / TILE][x][o + i % 2 * 2] - centre;
 
-            of_column[x] += WHOLE || (y < n_rows && x < n_columns && s < n_samples) ? sum[y][x][o + 2 * s] : 0.0f;
+            of_column[x] += off;
+            squares_of[x] = fmaf(off, off, squares_of[x]);
         }
 #pragma unroll
-        for (int x = 0; x < TILE; x++)
+        for (int x = 0; x < TILE; x++) {
             total += of_column[x];
-        mean = WHOLE ? total * (1.0f / (TILE * TILE * 2)) : n > 0 ? total / (float)n : 0.0f;
-#pragma unroll
-        for (int i = 0; i < TILE * TILE * 2; i++) {
-            int y = i / 2 / TILE, x = i / 2 % TILE, s = i % 2;
-            float off = WHOLE || (y < n_rows && x < n_columns && s < n_samples) ? sum[y][x][o + 2 * s] - mean : 0.0f;
-
-            off_column[x] = fmaf(off, off, off_column[x]);
+            squares += squares_of[x];
         }
-#pragma unroll
-        for (int x = 0; x < TILE; x++)
-            squares += off_column[x];
-        both_out[o][0] = (double)total;
-        both_out[o][1] = (double)squares + (double)total * (double)total * (n > 0 ? 1.0 / n : 0.0);
+        moments_out[2 * o] = fma((double)n, (double)centre, (double)total);
+        moments_out[2 * o + 1] = fma((double)centre, (double)total + moments_out[2 * o], (double)squares);
     }
 }
 
@@ -460,7 +462,8 @@ FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share
     int n_samples = samples_in(lane, work.block) - first;
     float *to = BACK ? grad_block(&lane->in[0], work.block) : data_block(block_y(lane), work.block);
     bool add = BACK && lane->in[0].add;
-    double both[2][2];
+    double moments[4];
+    int channel, which;
 
     to += (size_t)(work.first_channel + out) * plane + (oy * v.out_w + ox) * ESPER_CUDA_BLOCK + first;
 #pragma unroll
@@ -483,24 +486,23 @@ FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share
     if (BACK || !block_has_norm(lane) || !lane_trains(lane))
         return;
 
-    if (n_rows == TILE && n_columns == TILE && n_samples >= 2) {
-        moments_of<TILE, true>(sum, TILE, TILE, 2, both);
-    } else {
-        moments_of<TILE, false>(sum, n_rows, n_columns, max(0, min(2, n_samples)), both);
-    }
+    /* The eight threads that have the same two channels: half of the values go to the other half of them each time, so that one value
+     * of one channel is left with two of them. */
+    moments_of<TILE>(sum, n_rows, n_columns, max(0, min(2, n_samples)), moments);
 #pragma unroll
-    for (int with = 16; with >= 4; with /= 2)
+    for (int with = 16, n = 2; n > 0; with /= 2, n /= 2)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            both[i / 2][i % 2] += __shfl_xor_sync(0xffffffffu, both[i / 2][i % 2], with);
-#pragma unroll
-    for (int o = 0; o < 2; o++)
-        if (row == 0 && out + o < v.out_c) {
-            double *parts = parts_at(lane, work.block, share, work.cut.shares, work.first_channel + out + o);
+        for (int i = 0; i < n; i++) {
+            bool upper = (threadIdx.x & with) != 0;
+            double give = upper ? moments[i] : moments[i + n], keep = upper ? moments[i + n] : moments[i];
 
-            parts[0] = both[o][0];
-            parts[1] = both[o][1];
+            moments[i] = keep + __shfl_xor_sync(0xffffffffu, give, with);
         }
+    moments[0] += __shfl_xor_sync(0xffffffffu, moments[0], 4);
+    channel = out + row / 4;
+    which = row / 2 % 2;
+    if (row % 2 == 0 && channel < v.out_c)
+        parts_at(lane, work.block, share, work.cut.shares, work.first_channel + channel)[which] = moments[0];
 }
 
 /* DEPTH: input channels of a product. PRODUCTS: of TF32 for one of floats. TILE: the tile's side, or 2 where the image has no more. */
