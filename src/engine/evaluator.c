@@ -329,6 +329,7 @@ static esper_status hand_over(const esper_evaluator *evaluator, const program *n
     size_t bytes = (size_t)network->net.tensors[from].count * (size_t)network->pass.n_samples * sizeof(float);
 
     assert(network->net.tensors[from].count == cut->net.tensors[to].count);
+    assert(from != network->net.input || !esper_plan_is_packed(network->plan, 0));
     return esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
                               esper_plan_data(cut->plan, 0, to), esper_plan_data(network->plan, 0, from), bytes);
 }

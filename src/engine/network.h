@@ -233,11 +233,11 @@ esper_status esper_network_evaluate(esper_network *network, esper_split split, c
 
 /* Puts this rank's part of a batch into the inputs of a plan of the network's, made for its pass, and tells the pass about
  * it. A part without samples is not to be run. */
-esper_status esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
+esper_status esper_network_load(esper_network *network, esper_plan *plan, const esper_net *net, esper_split split,
                                 uint32_t batch);
 
 /* The batch itself: to the inputs of the plan. targets: where the targets go, or NULL: to the plan's as well. */
-esper_status esper_network_put_batch(const esper_network *network, const esper_plan *plan, const esper_net *net,
+esper_status esper_network_put_batch(const esper_network *network, esper_plan *plan, const esper_net *net,
                                      esper_split split, uint32_t batch, int32_t *targets);
 
 /* Waits for all that the network has queued; and the threads that are there for its host's work: NULL = the caller alone. */

@@ -128,6 +128,7 @@ static esper_status hand_over(const esper_network *network, int from, const espe
     size_t bytes = (size_t)network->pass.n_samples * (size_t)side->net.tensors[to].count * sizeof(float);
 
     assert(side->net.tensors[to].count == network->net.tensors[from].count);
+    assert(from != network->net.input || !esper_plan_is_packed(network->plan, 0));
     return esper_backend_copy(network->engine->backend, network->stream, esper_plan_data(side->plan, 0, to),
                               esper_plan_data(network->plan, 0, from), bytes);
 }

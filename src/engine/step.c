@@ -26,25 +26,27 @@ static const esper_sampler *sampler_of(const esper_network *network, esper_split
 }
 
 /* Where the backend has the data set it is told which samples, and makes the batch itself. */
-static esper_status gather_batch(const esper_network *network, const esper_plan *plan, const esper_net *net,
+static esper_status gather_batch(const esper_network *network, esper_plan *plan, const esper_net *net,
                                  const esper_sampler *sampler, esper_split split, uint32_t batch, int32_t *targets)
 {
     const esper_samples *samples = &network->engine->samples;
     esper_gather gather = samples->of_split[split];
     esper_pick *picks = network->staged;
+    bool is_read = network->engine->host.widen; /* new channels come from images, past where their programs begin */
 
     esper_batch_pick(sampler, batch, picks, network->sample_ids);
     gather.n = (int32_t)esper_sampler_batch_count(sampler, batch);
     gather.cutout = esper_batch_cutout(sampler);
-    gather.inputs = esper_plan_data(plan, 0, net->input);
     gather.targets = targets == NULL ? esper_plan_data(plan, 0, net->target) : NULL;
     if (targets != NULL)
         esper_batch_fill(sampler, batch, NULL, &(esper_batch){.targets = targets});
-    return esper_backend_gather(samples->backend, network->stream, &gather, picks);
+    for (int b = 0; b < net->n_boundaries; b++) /* programs that begin there are handed it */
+        is_read = is_read || net->boundaries[b].tensor == net->input;
+    return esper_plan_gather(plan, network->stream, 0, is_read, &gather, picks);
 }
 
 /* Batches are made where the backend's memory is the host's own, in its stead, unless the stream may be behind. */
-esper_status esper_network_put_batch(const esper_network *network, const esper_plan *plan, const esper_net *net,
+esper_status esper_network_put_batch(const esper_network *network, esper_plan *plan, const esper_net *net,
                                      esper_split split, uint32_t batch, int32_t *targets)
 {
     const esper_backend *backend = network->engine->backend;
@@ -72,7 +74,7 @@ esper_status esper_network_put_batch(const esper_network *network, const esper_p
     return targets == NULL ? esper_plan_write(plan, network->stream, 0, net->target, target, n) : ESPER_OK;
 }
 
-esper_status esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
+esper_status esper_network_load(esper_network *network, esper_plan *plan, const esper_net *net, esper_split split,
                                 uint32_t batch)
 {
     const esper_sampler *sampler = sampler_of(network, split);

@@ -138,6 +138,9 @@ typedef union esper_attr {
         float   eps, momentum;
         bool    relu, pool; /* what follows the norm */
     } conv_norm;
+    struct {
+        bool of_batch; /* it packs the network's input, which may have been gathered into blocks */
+    } pack;
 } esper_attr;
 
 /* A tensor as a kernel sees it. Elements are float (double in the double-precision build of the kernels); int32 for ids
@@ -155,6 +158,7 @@ typedef struct esper_view {
 typedef struct esper_pass {
     int32_t         n_samples;  /* in this batch: at most what the plan was made for */
     bool            training;   /* batch statistics and dropout, or not */
+    bool            packed;     /* the batch was gathered into the blocks that pack would make of it (set by the plan) */
     float           loss_scale; /* gradient weight of one target: 1 / targets counted in the whole batch, over all ranks
                                  * that have a slice of it; then the sum of their gradients is the batch's */
     uint64_t        seed;
@@ -236,6 +240,7 @@ typedef struct esper_gather {
     const uint8_t   *labels;    /* of items; NULL for tokens */
     const float     *levels;    /* (C, 256) what a byte of an image stands for */
     float           *inputs;    /* (n, C, H, W), (n, F), or int32 (n, T) */
+    float           *blocks;    /* of images: where they go instead, in the backend's layout of blocks; NULL: nowhere */
     int32_t         *targets;   /* (n) or (n, T); NULL: nobody wants them */
 } esper_gather;
 

@@ -247,6 +247,7 @@ static esper_status send_pass(esper_plan *plan, esper_backend_stream *stream, in
     char *to = plan->pass_memory + (size_t)k * plan->pass_bytes;
     esper_pass pass = *plan->passes[k];
 
+    pass.packed = plan->nets[k].packed;
     if (pass.n_samples < 1 || pass.n_samples > plan->max_samples)
         return ESPER_FAIL(ESPER_E_ARG, "batch of %d samples: this plan takes 1 to %d", pass.n_samples,
                           plan->max_samples);
@@ -405,8 +406,31 @@ static size_t caller_bytes(const esper_plan *plan, int net_index, int tensor, in
 esper_status esper_plan_write(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
                               const void *from, int n_samples)
 {
+    if (tensor == plan->nets[net_index].schedule->net.input)
+        plan->nets[net_index].packed = false;
     return esper_backend_copy_in(plan->backend, stream, esper_plan_data(plan, net_index, tensor), from,
                                  caller_bytes(plan, net_index, tensor, n_samples));
+}
+
+esper_status esper_plan_gather(esper_plan *plan, esper_backend_stream *stream, int net_index, bool is_read,
+                               esper_gather *gather, const esper_pick *picks)
+{
+    esper_bound *net = &plan->nets[net_index];
+    const esper_net *lowered = &net->schedule->net;
+
+    assert(gather->n <= plan->max_samples);
+    gather->inputs = esper_bound_data(net, lowered->input);
+    gather->blocks = NULL;
+    for (int o = 0; o < lowered->n_ops && !is_read; o++)
+        if (lowered->ops[o].kind == ESPER_OP_PACK && lowered->ops[o].attr.pack.of_batch)
+            gather->blocks = esper_bound_data(net, lowered->ops[o].out[0]);
+    net->packed = gather->blocks != NULL;
+    return esper_backend_gather(plan->backend, stream, gather, picks);
+}
+
+bool esper_plan_is_packed(const esper_plan *plan, int net_index)
+{
+    return plan->nets[net_index].packed;
 }
 
 esper_status esper_plan_read(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor, void *to,

@@ -93,6 +93,12 @@ float *esper_plan_grad(const esper_plan *plan, int net_index, int tensor);
 /* Copies of such a tensor's first n_samples samples, to the backend and from it, and one value for all their elements. */
 esper_status esper_plan_write(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
                               const void *from, int n_samples);
+/* Makes the net's next input where the backend has the samples (esper_backend_gather): `inputs` and `blocks` are the plan's to say.
+ * Where its programs begin by packing the input into blocks, it is made there, and in the input stands what stood there, unless
+ * `is_read`: somebody else wants to read it. */
+esper_status esper_plan_gather(esper_plan *plan, esper_backend_stream *stream, int net_index, bool is_read,
+                               esper_gather *gather, const esper_pick *picks);
+bool         esper_plan_is_packed(const esper_plan *plan, int net_index); /* the input is in blocks alone */
 esper_status esper_plan_read(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor, void *to,
                              int n_samples);
 esper_status esper_plan_fill(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,

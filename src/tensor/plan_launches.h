@@ -14,6 +14,7 @@ typedef struct esper_bound {
     const esper_slab *slab;
     const esper_pass *pass;  /* what lanes read of a pass, in the backend's memory */
     char             *arena; /* its part of the plan's */
+    bool              packed; /* its input was last written as blocks (esper_plan_gather) */
 } esper_bound;
 
 /* A tensor's memory; NULL where it has none of its own here. */

@@ -153,6 +153,9 @@ void esper_schedule_find_times(esper_schedule *schedule)
              (t == net->output && net->loss == ESPER_NO_TENSOR)))
             live(&schedule->grad[t], always);
     }
+    for (int o = 0; o < net->n_ops; o++) /* batches are gathered there between passes */
+        if (net->ops[o].kind == ESPER_OP_PACK && net->ops[o].attr.pack.of_batch)
+            live(&schedule->data[schedule->home[net->ops[o].out[0]]], always);
     for (int i = 0; i < n_steps; i += schedule->chain[i])
         live_in_chain(schedule, i, schedule->chain[i]);
 }

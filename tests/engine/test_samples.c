@@ -12,12 +12,44 @@
 #include "base/status.h"
 #include "engine/samples.h"
 
-enum { BATCH = 19 };
+enum { BATCH = 41 };
 
 static void check_good(esper_status status)
 {
     if (status != ESPER_OK)
         fail_msg("%s: %s", esper_status_name(status), esper_last_error());
+}
+
+/* The same in blocks of 32 samples, of which the last one is filled up with zeros. */
+static void compare_blocks(esper_backend *be, esper_gather *gather, const esper_pick *picks, const float *wanted,
+                           size_t n_in)
+{
+    size_t n = (size_t)gather->n, n_blocks = (n + 31) / 32;
+    float *given = malloc(n_blocks * 32 * n_in * sizeof(float));
+    int32_t *targets = malloc(n * sizeof(*targets)), *targets_before = malloc(n * sizeof(*targets));
+    void *blocks;
+
+    check_good(esper_backend_alloc(be, n_blocks * 32 * n_in * sizeof(float), &blocks));
+    check_good(esper_backend_fill(be, NULL, blocks, 7.0f, n_blocks * 32 * n_in));
+    check_good(esper_backend_read(be, targets_before, gather->targets, n * sizeof(*targets)));
+    check_good(esper_backend_fill(be, NULL, (float *)(void *)gather->targets, 7.0f, n));
+    gather->blocks = blocks;
+    check_good(esper_backend_gather(be, NULL, gather, picks));
+    check_good(esper_backend_read(be, given, blocks, n_blocks * 32 * n_in * sizeof(float)));
+    check_good(esper_backend_read(be, targets, gather->targets, n * sizeof(*targets)));
+    assert_memory_equal(targets, targets_before, n * sizeof(*targets));
+    for (size_t s = 0; s < n_blocks * 32; s++)
+        for (size_t i = 0; i < n_in; i++) {
+            float value = given[(s / 32 * n_in + i) * 32 + s % 32];
+
+            if (value != (s < n ? wanted[s * n_in + i] : 0.0f))
+                fail_msg("sample %zu of %zu, value %zu: %g", s, n, i, (double)value);
+        }
+    gather->blocks = NULL;
+    esper_backend_release(be, blocks);
+    free(given);
+    free(targets);
+    free(targets_before);
 }
 
 /* Every batch of two epochs, made here and there. */
@@ -77,6 +109,10 @@ static void compare(const esper_dataset_desc *desc, esper_split split, bool trai
             assert_memory_equal(given, wanted, n * n_in * sizeof(float));
             assert_memory_equal(given_targets, targets, n * n_out * sizeof(int32_t));
             assert_memory_equal(given_ids, ids, n * sizeof(*ids));
+            if (info->kind == ESPER_DATASET_IMAGES) {
+                esper_batch_pick(sampler, b, picks, given_ids);
+                compare_blocks(be, &gather, picks, wanted, n_in);
+            }
         }
     }
     esper_backend_release(be, inputs);

@@ -15,7 +15,11 @@
 #include "tensor/cuda/moves.h"
 
 enum { PLAIN_SHARED = 48 * 1024 }; /* bytes that a block gets without being asked for more */
-enum { BRANCH_LANES = 8 };          /* networks of a branch of a graph, at least */
+enum {
+    CUDA_BRANCHES = 4,
+    BRANCH_LANES = 8
+};                                  /* of a graph, where nobody says how many, and of networks each, at least */
+enum { GATHER_PARTS = 64 };         /* parts of a block of samples that is gathered, over all networks, if 2 to 16 each */
 
 enum { SOME_PROGRAMS = 64 };
 
@@ -122,7 +126,7 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
                                 .tally = table->tallies,
                                 .timed = profile != NULL && strcmp(profile, "1") == 0,
                                 .in_line = graph != NULL && strcmp(graph, "line") == 0,
-                                .branches = graph != NULL && atoi(graph) > 0 ? atoi(graph) : 1};
+                                .branches = graph != NULL && atoi(graph) > 0 ? atoi(graph) : CUDA_BRANCHES};
     cuda_memory_init(&table->memory, device);
     ESPER_TRY(esper_cuda_enter(device));
     status = ESPER_CUDA(cuEventCreate, &table->uploaded, CU_EVENT_DISABLE_TIMING);
@@ -615,8 +619,18 @@ esper_status cuda_lanes_run_scans(cuda_lanes_table *table, const cuda_scan *cons
     return ESPER_OK;
 }
 
+/* Every block of threads reads of the host whom it is to fetch, which takes time of its own: many networks have few of them each. */
+static int gather_parts(int n_lanes)
+{
+    int parts = GATHER_PARTS / n_lanes;
+
+    return parts < 2 ? 2 : parts > 16 ? 16 : parts;
+}
+
 esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *tables, int n)
 {
+    const int parts = gather_parts(n);
+
     for (int first = 0; first < n; first += ESPER_CUDA_LANES) {
         cuda_call call = {.kernel = table->gather, .threads = CUDA_GATHER_THREADS};
         esper_cuda_lanes argument;
@@ -625,8 +639,12 @@ esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *
             const cuda_gather_table *batch = tables[first + call.n_lanes];
 
             argument.lane[call.n_lanes] = (const void *)batch;
-            if (batch->gather.n > call.blocks)
-                call.blocks = batch->gather.n;
+            int blocks = batch->gather.blocks == NULL
+                             ? batch->gather.n
+                             : (batch->gather.n + ESPER_CUDA_BLOCK - 1) / ESPER_CUDA_BLOCK * parts;
+
+            if (blocks > call.blocks)
+                call.blocks = blocks;
         }
         ESPER_TRY(cuda_lanes_call(table, &call, &argument));
     }

@@ -22,7 +22,11 @@ esper_status esper_cuda_lower(const esper_net *net, int max_samples, esper_net *
 
     if (max_samples < LEAST_SAMPLES || !esper_lower_applies(net, &rules))
         return ESPER_E_UNSUPPORTED;
-    return esper_lower(net, lowered_out);
+    ESPER_TRY(esper_lower(net, lowered_out));
+    for (int o = 0; o < lowered_out->n_ops; o++)
+        if (lowered_out->ops[o].kind == ESPER_OP_PACK && lowered_out->ops[o].in[0] == net->input)
+            lowered_out->ops[o].attr.pack.of_batch = net->tensors[net->input].rank == 3;
+    return ESPER_OK;
 }
 
 /* Blocks are whole, however many samples the last one has. */

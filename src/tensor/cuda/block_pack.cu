@@ -72,6 +72,8 @@ ESPER_KERNEL(esper_block_pack, BLOCK_GROUP_THREADS)
     __shared__ tile_row tile[32];
     const esper_lane *lane = lanes.lane[blockIdx.y];
 
+    if (lane->attr.pack.of_batch && lane->pass->packed)
+        return;
     to_blocks(lane, &lane->in[0], (const float *)lane->in[0].data, (float *)lane->out[0].data, false, tile);
 }
 

@@ -59,52 +59,123 @@ ESPER_KERNEL_PLAIN(esper_scan_flags, 256)
         atomicOr(table->flag, bad);
 }
 
-/* A batch of images: each pixel is looked up where window and mirror say it lies; what lies outside of the image, or in the square
- * that is cut out, is black. */
-FUNCTION void gather_image(const esper_gather *gather, const esper_pick *pick, int sample)
+/* Images, each pixel looked up where window and mirror say it lies; what lies outside of the image, or in the square that is cut
+ * out, is black, which is byte 0. A row of one: */
+struct picked_row {
+    const unsigned char *from; /* the row that it comes from, perhaps none */
+    bool black, cuts, flip;
+    int  left, cut_left;
+};
+
+FUNCTION picked_row row_of(const esper_gather &gather, const esper_pick &pick, int row)
 {
-    int height = gather->dim[1], width = gather->dim[2], n_rows = gather->dim[0] * height;
-    const unsigned char *image = (const unsigned char *)gather->items + (uint64_t)pick->item * n_rows * width;
-    float *to = gather->inputs + (uint64_t)sample * n_rows * width;
-    int top = pick->cut_y - gather->cutout / 2, left = pick->cut_x - gather->cutout / 2;
-    bool flip = pick->flip != 0;
+    int height = gather.dim[1], width = gather.dim[2], y = row % height, from_y = y + pick.top;
+    int top = pick.cut_y - gather.cutout / 2;
+    picked_row r;
+
+    r.from = (const unsigned char *)gather.items +
+             ((int64_t)pick.item * gather.dim[0] * height + (row - y + from_y)) * width;
+    r.black = from_y < 0 || from_y >= height;
+    r.cuts = y >= top && y < top + gather.cutout;
+    r.flip = pick.flip != 0;
+    r.left = pick.left;
+    r.cut_left = pick.cut_x - gather.cutout / 2;
+    return r;
+}
+
+FUNCTION unsigned char byte_of(const esper_gather &gather, const picked_row &r, int x)
+{
+    int width = gather.dim[2], from_x = (r.flip ? width - 1 - x : x) + r.left;
+    bool cut = r.cuts && x >= r.cut_left && x < r.cut_left + gather.cutout;
+
+    return r.black || cut || from_x < 0 || from_x >= width ? 0 : r.from[from_x];
+}
+
+FUNCTION void gather_image(const esper_gather gather, const esper_pick &pick, int sample)
+{
+    int width = gather.dim[2], n_rows = gather.dim[0] * gather.dim[1];
+    float *to = gather.inputs + (int64_t)sample * n_rows * width;
 
     for (int row = (int)threadIdx.x / 32; row < n_rows; row += CUDA_GATHER_THREADS / 32) { /* a warp makes a row */
-        const float *levels = gather->levels + row / height * 256;
-        int y = row % height, from_y = y + pick->top;
-        const unsigned char *from = image + (row - y + from_y) * width;
-        bool black = from_y < 0 || from_y >= height, cuts = y >= top && y < top + gather->cutout;
+        const float *levels = gather.levels + row / gather.dim[1] * 256;
+        picked_row r = row_of(gather, pick, row);
 
-        for (int x = (int)threadIdx.x % 32; x < width; x += 32) {
-            int from_x = (flip ? width - 1 - x : x) + pick->left;
-            bool cut = cuts && x >= left && x < left + gather->cutout;
+        for (int x = (int)threadIdx.x % 32; x < width; x += 32)
+            to[row * width + x] = levels[byte_of(gather, r, x)];
+    }
+}
 
-            to[row * width + x] = levels[black || cut || from_x < 0 || from_x >= width ? 0 : from[from_x]];
+/* Some rows of a block's 32 samples: a warp reads 32 pixels of a row of one sample after the other, and writes 32 samples of one pixel
+ * after the other. Samples beyond the batch are 0, as pack makes them. */
+FUNCTION void gather_block(const esper_gather gather, const esper_pick *picks, int block, int part, int n_parts,
+                           unsigned char (&bytes)[CUDA_GATHER_THREADS / 32][32][36])
+{
+    int width = gather.dim[2], n_rows = gather.dim[0] * gather.dim[1], warp = (int)threadIdx.x / 32, place = (int)threadIdx.x % 32;
+    int end = n_rows * (part + 1) / n_parts, n_valid = min(32, gather.n - 32 * block);
+    float *to = gather.blocks + (int64_t)block * n_rows * width * 32;
+
+    for (int first = n_rows * part / n_parts; first < end; first += CUDA_GATHER_THREADS / 32) {
+        int row = first + warp;
+
+        for (int first_x = 0; first_x < width; first_x += 32) {
+            int x = first_x + place;
+
+            __syncthreads();
+            if (row < end)
+#pragma unroll 8
+                for (int s = 0; s < n_valid; s++)
+                    if (x < width)
+                        bytes[warp][s][place] = byte_of(gather, row_of(gather, picks[s], row), x);
+            __syncthreads();
+            if (row < end) {
+                const float *levels = gather.levels + row / gather.dim[1] * 256;
+
+#pragma unroll 8
+                for (int i = 0; i < min(32, width - first_x); i++)
+                    to[(int64_t)(row * width + first_x + i) * 32 + place] = place < n_valid ? levels[bytes[warp][place][i]] : 0.0f;
+            }
         }
     }
 }
 
+/* Words of the host's memory, side by side: each request takes a microsecond or two, and only so many are under way. */
+FUNCTION void fetch(void *to, const void *from, int n_words)
+{
+    for (int i = threadIdx.x; i < n_words; i += CUDA_GATHER_THREADS)
+        static_cast<uint32_t *>(to)[i] = static_cast<const uint32_t *>(from)[i];
+}
+
+/* A block of threads makes a sample, or, of images that go into blocks, some rows of a block: as many as there are blocks of threads
+ * for. */
 ESPER_KERNEL_PLAIN(esper_gather_batch, 128)
 {
-    /* The table is the host's memory: it is read once for a block, word by word side by side. */
     const cuda_gather_table *table = (const cuda_gather_table *)(const void *)lanes.lane[blockIdx.y];
-    enum { HEAD = sizeof(esper_gather) / 4, WORDS = HEAD + sizeof(esper_pick) / 4 };
-    __shared__ __align__(8) uint32_t words[WORDS];
+    __shared__ __align__(16) esper_gather gather;
+    __shared__ __align__(16) esper_pick picks[32];
+    __shared__ unsigned char bytes[CUDA_GATHER_THREADS / 32][32][36];
     int sample = (int)blockIdx.x, n;
-    esper_gather gather;
-    esper_pick pick;
 
-    if (threadIdx.x < WORDS)
-        words[threadIdx.x] = threadIdx.x < HEAD ? ((const uint32_t *)(const void *)&table->gather)[threadIdx.x]
-                                                : ((const uint32_t *)(const void *)&table->pick[sample])[threadIdx.x - HEAD];
+    fetch(&gather, &table->gather, sizeof(gather) / 4);
     __syncthreads();
-    memcpy(&gather, words, sizeof(gather));
-    memcpy(&pick, words + HEAD, sizeof(pick));
+    n = gather.dim[0];
+    if (gather.blocks != NULL) {
+        int n_blocks = (gather.n + 31) / 32, n_parts = (int)gridDim.x / n_blocks, block = sample / n_parts, part = sample % n_parts;
+
+        if (block >= n_blocks)
+            return;
+        fetch(picks, &table->pick[32 * block], min(32, gather.n - 32 * block) * (int)sizeof(esper_pick) / 4);
+        __syncthreads();
+        if (gather.targets != NULL && part == 0 && 32 * block + (int)threadIdx.x < gather.n && threadIdx.x < 32)
+            gather.targets[32 * block + threadIdx.x] = gather.labels[picks[threadIdx.x].item];
+        gather_block(gather, picks, block, part, n_parts, bytes);
+        return;
+    }
     if (sample >= gather.n)
         return;
-    n = gather.dim[0];
+    fetch(picks, &table->pick[sample], sizeof(esper_pick) / 4);
+    __syncthreads();
     if (gather.kind == ESPER_ITEMS_TOKENS) {
-        const unsigned short *tokens = (const unsigned short *)gather.items + (uint64_t)pick.item * n;
+        const unsigned short *tokens = (const unsigned short *)gather.items + (uint64_t)picks[0].item * n;
 
         for (int t = threadIdx.x; t < n; t += CUDA_GATHER_THREADS) {
             ((int32_t *)gather.inputs)[(uint64_t)sample * n + t] = tokens[t];
@@ -114,11 +185,11 @@ ESPER_KERNEL_PLAIN(esper_gather_batch, 128)
         return;
     }
     if (gather.targets != NULL && threadIdx.x == 0)
-        gather.targets[sample] = gather.labels[pick.item];
+        gather.targets[sample] = gather.labels[picks[0].item];
     if (gather.kind == ESPER_ITEMS_IMAGES) {
-        gather_image(&gather, &pick, sample);
+        gather_image(gather, picks[0], sample);
         return;
     }
     for (int i = threadIdx.x; i < n; i += CUDA_GATHER_THREADS)
-        gather.inputs[(uint64_t)sample * n + i] = ((const float *)gather.items)[(uint64_t)pick.item * n + i];
+        gather.inputs[(uint64_t)sample * n + i] = ((const float *)gather.items)[(uint64_t)picks[0].item * n + i];
 }
