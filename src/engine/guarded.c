@@ -428,13 +428,24 @@ static esper_status train_batch(esper_guarded *guarded)
     return esper_network_apply(network);
 }
 
+/* Whether nobody has to know what is found before others have queued more. */
+static bool may_be_behind(const esper_guarded *guarded)
+{
+    const esper_network *network = guarded->network;
+
+    return guarded->settles_behind && guarded->drill == NULL && !guarded->checksum &&
+           esper_backend_is_behind(network->engine->backend) && !esper_ranks_are_many(&network->engine->ranks) &&
+           !esper_guarded_reading(network).pending;
+}
+
 /* Whether somebody has to know now what the last steps have brought: else it is soon enough when the next ones are under way. */
 static bool is_read_due(const esper_guarded *guarded)
 {
     const esper_network *network = guarded->network;
 
-    return look_at_flag(guarded) != 0 || esper_network_epoch_done(network) || guarded->drill != NULL ||
-           guarded->checksum || esper_ranks_are_many(&network->engine->ranks) || esper_guarded_reading(network).pending;
+    return look_at_flag(guarded) != 0 || (esper_network_epoch_done(network) && !may_be_behind(guarded)) ||
+           guarded->drill != NULL || guarded->checksum || esper_ranks_are_many(&network->engine->ranks) ||
+           esper_guarded_reading(network).pending;
 }
 
 static esper_status take_step(esper_guarded *guarded)
@@ -443,6 +454,11 @@ static esper_status take_step(esper_guarded *guarded)
     bool trains = esper_network_batch_due(network), snapshot = trains && guarded_snapshot_due(guarded);
     esper_cursor began = network->cursor;
 
+    if (snapshot && may_be_behind(guarded) && !esper_network_has_unread(network)) {
+        ESPER_TRY(esper_network_wait(network)); /* seldom for anything: the epoch before was settled */
+        ESPER_TRY(guarded_take_snapshot(guarded)); /* which scans what it takes */
+        snapshot = false;
+    }
     ESPER_TRY(drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS));
     ESPER_TRY(judge_state(guarded, guarded->checksum ? SUMS_COMPARE : SUMS_OFF,
                           !trains || snapshot || guarded->checksum || esper_ranks_are_many(&network->engine->ranks)));
@@ -499,16 +515,62 @@ esper_status esper_guarded_step(esper_network *network, esper_incident *incident
     return ESPER_OK;
 }
 
+void esper_guarded_let_behind(esper_network *network, bool on)
+{
+    if (network->guarded != NULL)
+        network->guarded->settles_behind = on;
+}
+
+esper_status esper_guarded_settle_behind(esper_network *network, bool *queued_out)
+{
+    esper_guarded *guarded = network->guarded;
+    uint32_t asked;
+
+    *queued_out = false;
+    if (guarded == NULL || guarded->found || !may_be_behind(guarded))
+        return ESPER_OK;
+    ESPER_TRY(esper_network_read_behind(network));
+    if (guarded->found)
+        return ESPER_OK;
+    asked = guarded->asked;
+    ESPER_TRY(queue_scan(guarded, state_roles, SUMS_OFF));
+    guarded->asked = asked; /* a watcher of the last step wants to know of its gradients */
+    ESPER_TRY(esper_backend_copy_out(network->engine->backend, network->stream, &guarded->settled_flag, network->flag,
+                                     sizeof(guarded->settled_flag)));
+    guarded->settling = *queued_out = true;
+    return ESPER_OK;
+}
+
+/* What was queued so is known. */
+static esper_status hear_settled(esper_guarded *guarded)
+{
+    esper_network *network = guarded->network;
+
+    guarded->settling = false;
+    ESPER_TRY(esper_network_wait(network));
+    ESPER_TRY(esper_network_read(network));
+    if (guarded->found)
+        return ESPER_OK; /* by a step before it */
+    guarded->has_suspect = guarded->has_suspect && guarded->settled_flag != 0;
+    if (guarded->settled_flag == 0)
+        return ESPER_OK;
+    guarded->asked = state_roles;
+    guarded->report = NULL;
+    note_finding(guarded, &network->cursor, ESPER_VERDICT_STATE);
+    return ESPER_OK;
+}
+
 esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out)
 {
     esper_guarded *guarded = network->guarded;
+    bool settled = guarded != NULL && guarded->settling;
     esper_incident incident;
 
-    ESPER_TRY(esper_network_read(network));
+    ESPER_TRY(settled ? hear_settled(guarded) : esper_network_read(network));
     incident = nothing_at(network);
     if (guarded != NULL) {
         ESPER_TRY(check_usable(guarded));
-        if (!guarded->found)
+        if (!guarded->found && !settled)
             ESPER_TRY(judge_state(guarded, guarded->checksum ? SUMS_COMPARE : SUMS_OFF, true));
         if (guarded->found)
             ESPER_TRY(conclude(guarded, &incident));

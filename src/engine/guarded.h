@@ -82,6 +82,12 @@ esper_status esper_guarded_step(esper_network *network, esper_incident *incident
 /* Scans the state now: before it is validated or saved. */
 esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out);
 
+/* For who queues more behind an epoch's end before he asks what it was: where the backend is behind, the epoch's last steps are not waited
+ * for, esper_guarded_settle_behind queues the scan and says so, and esper_guarded_settle tells what came of both behind somebody's next
+ * wait. What is done about it is the same. */
+void         esper_guarded_let_behind(esper_network *network, bool on);
+esper_status esper_guarded_settle_behind(esper_network *network, bool *queued_out);
+
 /* The same where an epoch is about to begin, with the snapshot that is due there. It is taken before anything of the epoch is
  * done, at the cursor that a checkpoint of the epoch's end has: a run that is resumed from it takes the very same one. */
 esper_status esper_guarded_begin_epoch(esper_network *network, esper_incident *incident_out);

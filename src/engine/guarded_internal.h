@@ -39,6 +39,9 @@ typedef struct esper_guarded {
     bool            checksum;
     uint32_t        asked; /* roles of the last scan */
     const esper_guard_report *report; /* of the last scan; NULL: it is not read yet */
+    bool            settles_behind; /* an epoch's end is settled behind what is queued after it */
+    bool            settling;       /* the scan of it is queued ... */
+    uint32_t        settled_flag;   /* ... and its flag on the way here */
     /* Something was found, and nothing was done about it yet: where the run stood, and by which scan. */
     bool          found;
     esper_cursor  found_at;

@@ -73,15 +73,34 @@ esper_status esper_epoch_begin(esper_epoch_player *player, esper_epoch_end *end_
     return heed(player, esper_guarded_begin_epoch(player->network, &incident), &incident, end_out);
 }
 
-static esper_status validate(esper_epoch_player *player, esper_epoch_record *record)
+/* Behind the passes of the validation. */
+static esper_status settle_behind(void *context, bool *good_out)
 {
+    esper_epoch_player *player = context;
+
+    ESPER_TRY(esper_epoch_settle(player, &player->settled));
+    *good_out = player->settled == ESPER_EPOCH_GOOD;
+    return ESPER_OK;
+}
+
+/* behind: what came of the epoch's end is known only behind the passes. */
+static esper_status validate(esper_epoch_player *player, bool behind, esper_epoch_record *record,
+                             esper_epoch_end *end_out)
+{
+    esper_growth_settler settler = {.context = player, .settle = settle_behind};
     esper_network *network = player->network;
     esper_tally valid;
 
     if (player->growth != NULL)
-        ESPER_TRY(esper_growth_validate(player->growth, &player->follower, &valid));
+        ESPER_TRY(esper_growth_validate(player->growth, &player->follower, behind ? &settler : NULL, &valid));
     else
         ESPER_TRY(esper_network_evaluate(network, ESPER_SPLIT_VALID, &player->follower, &valid));
+    if (behind) {
+        *end_out = player->settled;
+        record->samples_per_s = esper_epoch_speed(player);
+    }
+    if (*end_out != ESPER_EPOCH_GOOD)
+        return ESPER_OK;
     record->loss_train = esper_tally_loss(&network->tally);
     record->acc_train = esper_tally_accuracy(&network->tally);
     record->loss_valid = esper_tally_loss(&valid);
@@ -96,6 +115,7 @@ esper_status esper_epoch_play(esper_epoch_player *player, esper_epoch_record *re
 {
     esper_epoch_record record = {.acc_twin = (double)NAN};
     esper_incident incident;
+    bool behind = false;
     esper_status status;
     double began;
 
@@ -103,14 +123,17 @@ esper_status esper_epoch_play(esper_epoch_player *player, esper_epoch_record *re
     ESPER_TRY(train(player, end_out));
     if (*end_out == ESPER_EPOCH_STOPPED)
         return ESPER_OK;
-    ESPER_TRY(esper_network_read(player->network));
+    if (player->growth != NULL)
+        ESPER_TRY(esper_guarded_settle_behind(player->network, &behind));
+    if (!behind)
+        ESPER_TRY(esper_network_read(player->network));
     began = esper_clock_seconds();
     record.epoch = player->network->cursor.epoch + 1;
     record.samples_per_s = esper_epoch_speed(player);
-    status = esper_epoch_settle(player, end_out);
+    status = behind ? ESPER_OK : esper_epoch_settle(player, end_out);
     if (status == ESPER_OK && *end_out == ESPER_EPOCH_GOOD) {
-        status = validate(player, &record);
-        if (status == ESPER_OK)
+        status = validate(player, behind, &record, end_out);
+        if (status == ESPER_OK && *end_out == ESPER_EPOCH_GOOD)
             status =
                 heed(player, esper_guarded_judge(player->network, record.loss_valid, &incident), &incident, end_out);
     }

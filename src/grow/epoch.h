@@ -8,6 +8,12 @@
 
 #include "grow/growth.h"
 
+typedef enum esper_epoch_end {
+    ESPER_EPOCH_GOOD,
+    ESPER_EPOCH_GONE_BACK, /* the cursor stands where the guard put it: to be played again from there */
+    ESPER_EPOCH_STOPPED,   /* by the governor, for good */
+} esper_epoch_end;
+
 /* Who plays an epoch. Members that are functions may be NULL. */
 typedef struct esper_epoch_player {
     esper_network *network;
@@ -26,13 +32,9 @@ typedef struct esper_epoch_player {
     double   began;         /* when this stretch of steps did, */
     uint64_t first_samples; /* and of the tally then */
     double   seconds_train, seconds_valid; /* in all */
+    esper_epoch_end
+        settled; /* what came of the epoch's end, where that is known behind the validation (engine/guarded.h) */
 } esper_epoch_player;
-
-typedef enum esper_epoch_end {
-    ESPER_EPOCH_GOOD,
-    ESPER_EPOCH_GONE_BACK, /* the cursor stands where the guard put it: to be played again from there */
-    ESPER_EPOCH_STOPPED,   /* by the governor, for good */
-} esper_epoch_end;
 
 /* Plays what is left of the cursor's epoch, whatever the guard meets on the way, and its end once. record_out is of this network
  * where the end is not STOPPED. E_STOPPED in the midst of the validation: the cursor still stands before it. */

@@ -64,9 +64,17 @@ esper_status esper_growth_check_drills(const esper_growth *growth);
  * none yet. */
 esper_status esper_growth_write_log(esper_growth *growth);
 
+/* Somebody who knows only when all passes of a validation are done whether the network was in a state to be validated: if it was not,
+ * nothing comes of it. */
+typedef struct esper_growth_settler {
+    void *context;
+    esper_status (*settle)(void *context, bool *good_out);
+} esper_growth_settler;
+
 /* Validates the network as it is and measures its seeds. Changes nothing that counts. E_STOPPED as
- * esper_network_evaluate. */
-esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower, esper_tally *tally_out);
+ * esper_network_evaluate. settler: or NULL */
+esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower,
+                                   const esper_growth_settler *settler, esper_tally *tally_out);
 
 /* The epoch was good: takes its readings, decides, acts. A failure (the policy's, the log's) leaves slots and state as they
  * were before the call, so that a checkpoint made then asks again. */

@@ -164,13 +164,15 @@ static void take_results(esper_growth *growth, const esper_variant_result *resul
     growth_charge(growth, flops * (double)results[0].n_samples);
 }
 
-esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower, esper_tally *tally_out)
+esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower,
+                                   const esper_growth_settler *settler, esper_tally *tally_out)
 {
     growth_measuring *measuring = &growth->measuring;
     esper_variant *variants = esper_mem_alloc(ESPER_MAX_COALITIONS * sizeof(*variants));
     esper_variant_result *results = esper_mem_alloc(ESPER_MAX_COALITIONS * sizeof(*results));
     uint32_t n_slice = 0;
     double flops = 0.0;
+    bool good = true;
     esper_status status = variants != NULL && results != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "coalitions");
 
     measuring->measured = false;
@@ -183,12 +185,14 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
         status = esper_evaluator_run(
             measuring->evaluator, esper_engine_batches(growth->network->engine, ESPER_SPLIT_VALID), variants,
             n_slice > 0 ? measuring->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
-    if (status == ESPER_OK && n_slice > 0)
+    if (status == ESPER_OK && settler != NULL)
+        status = settler->settle(settler->context, &good);
+    if (status == ESPER_OK && good && n_slice > 0)
         take_results(growth, results, flops);
     esper_mem_free(variants);
     esper_mem_free(results);
     growth->follower = follower != NULL ? *follower : (esper_follower){0};
-    if (status == ESPER_OK && !growth->deciding.tries)
+    if (status == ESPER_OK && good && !growth->deciding.tries)
         status = growth_probe(growth);
     if (status != ESPER_OK)
         growth->network->cursor.spent = growth->spent_before; /* it is measured once more */

@@ -72,6 +72,7 @@ esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
         status = esper_guarded_open(env->network);
     if (status == ESPER_OK)
         status = esper_growth_attach(env->growth, &nothing);
+    esper_guarded_let_behind(env->network, true);
     if (status == ESPER_OK)
         status = open_twin(env, desc->inject == NULL ? desc->twins : NULL);
     if (status != ESPER_OK)

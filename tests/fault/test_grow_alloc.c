@@ -88,7 +88,7 @@ static uint64_t validate_hard(garden *g, esper_tally *valid)
 
     for (;; nth++) {
         esper_mem_fail_at(nth);
-        status = esper_growth_validate(g->growth, NULL, valid);
+        status = esper_growth_validate(g->growth, NULL, NULL, valid);
         esper_mem_fail_at(0);
         if (status == ESPER_OK)
             return nth - 1;

@@ -85,7 +85,7 @@ static inline esper_epoch_record measure_epoch(garden *g)
     esper_tally valid;
 
     check_good(esper_network_read(g->network));
-    check_good(esper_growth_validate(g->growth, NULL, &valid));
+    check_good(esper_growth_validate(g->growth, NULL, NULL, &valid));
     return (esper_epoch_record){.epoch = g->network->cursor.epoch + 1,
                                 .loss_train = esper_tally_loss(&g->network->tally),
                                 .acc_train = esper_tally_accuracy(&g->network->tally),

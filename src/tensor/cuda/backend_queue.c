@@ -723,18 +723,19 @@ static void stop_for(cuda_backend *self, const cuda_queue *queue, uint64_t page)
 /* Until the pages before `page` are done and delivered. The lock is held on the way in and out. */
 static void wait_until_done(cuda_backend *self, cuda_queue *queue, uint64_t page)
 {
-    uint64_t done = queue->n_done;
+    uint64_t done = queue->n_done, last = 0;
 
     if (page <= done)
         return;
     wait_until_handed(self, queue, page);
     stop_for(self, queue, page);
-    for (uint64_t n = done; n < page; n++)
-        while (self->n_over < page_of(queue, n)->round)
-            if (self->watched)
-                pthread_cond_wait(&self->turn, &self->lock);
-            else
-                watch(self, page_of(queue, n)->round);
+    for (uint64_t n = done; n < page; n++) /* rounds end in their order */
+        last = page_of(queue, n)->round > last ? page_of(queue, n)->round : last;
+    while (self->n_over < last)
+        if (self->watched)
+            pthread_cond_wait(&self->turn, &self->lock);
+        else
+            watch(self, last);
     queue->n_done = page;
     pthread_mutex_unlock(&self->lock);
     for (uint64_t n = done; n < page; n++) {
