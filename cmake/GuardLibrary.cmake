@@ -51,6 +51,9 @@ function(esper_install_guard_library)
         VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 
     install(TARGETS esper RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    if(EXISTS "${PROJECT_SOURCE_DIR}/share/esper") # the policy that `--policy learned` means: run/run_dir.c
+        install(DIRECTORY "${PROJECT_SOURCE_DIR}/share/esper" DESTINATION "${CMAKE_INSTALL_DATADIR}")
+    endif()
     install(TARGETS esper_guard EXPORT EsperGuardTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
     install(FILES "${PROJECT_SOURCE_DIR}/include/esper.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
     install(EXPORT EsperGuardTargets NAMESPACE Esper:: DESTINATION "${package_dir}")

@@ -180,7 +180,8 @@
     X(GROWTH, policy, TEXT, "trials", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                        \
       "Who decides about seeds: trials, none, heuristic, random, scripted (see decisions), command (see policy_cmd), "  \
       "halving (nobody: the best of 16 static networks is searched for within the run's FLOPs), or a "                 \
-      "learned policy: its file, or the run of `esper learn` (a directory, the beginning of its name, or 'last').")    \
+      "learned policy: its file, the run of `esper learn` (a directory, the beginning of its name, or 'last'), or learned: " \
+      "the one that ships with the program.")    \
     X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND", GROWN, NAMED | LISTED, BITS,                                                \
       "A program that decides, asked once an epoch over JSON lines (docs/policy-protocol.md). Sets policy = command.") \
     X(GROWTH, policy_deadline, REAL, "30", OVER(0), "seconds", GROWN, PROGRAM, WAITS,                                  \

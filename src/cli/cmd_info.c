@@ -1,5 +1,6 @@
 /* esper info: backends, operations, tasks, blueprints, features, rewards, configuration in force, programs and plans. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,9 @@
 #include "dist/comm.h"
 #include "nn/blueprint.h"
 #include "policy/features.h"
+#include "policy/learned.h"
 #include "policy/reward.h"
+#include "run/run_dir.h"
 #include "tensor/cuda/images.h"
 #include "tensor/kernel.h"
 #include "run/learn.h"
@@ -73,6 +76,25 @@ static void print_cuda_device(void)
     esper_device_close(device);
 }
 
+/* The policy that `--policy learned` means. */
+static void print_policy(void)
+{
+    char path[ESPER_PATH_CHARS];
+    esper_learned_file *file;
+
+    if (!esper_run_policy_shipped(path)) {
+        printf("  policy that ships with it: none\n");
+        return;
+    }
+    if (esper_learned_open(path, &file) != ESPER_OK) {
+        esper_terminal_print(stdout, "  policy that ships with it: %s\n", esper_last_error());
+        return;
+    }
+    esper_terminal_print(stdout, "  policy that ships with it (--policy learned): %s, hash %016" PRIx64 "\n", path,
+                         esper_learned_hash_of(file));
+    esper_learned_close(file);
+}
+
 static esper_status info_backends(const question *asked)
 {
     const esper_kernel_set *kernels = esper_kernels_choose();
@@ -85,6 +107,7 @@ static esper_status info_backends(const question *asked)
     printf("  kernels of the cpu backend here: %s\n", kernels != NULL ? kernels->name : "none (see ESPER_KERNELS)");
     print_cuda_device();
     print_communicators();
+    print_policy();
     return ESPER_OK;
 }
 

@@ -99,8 +99,10 @@ static esper_status check_policy(const esper_config *config)
     if (!is_file && esper_policy_find(config->policy, &policy) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "policy: ");
     if (!is_file && policy == &esper_policy_learned)
-        return ESPER_FAIL(ESPER_E_CONFIG, "policy = learned: give the policy's file, or the directory of the run that "
-                                          "learned it, in place of the name: --policy best.safetensors");
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "policy = learned: none ships with this program: give the policy's file, or the "
+                          "directory of the run that learned it, in place of the name: --policy "
+                          "best.safetensors");
     if (has_program && is_asked && policy != &esper_policy_command)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "policy_cmd and policy = %s: one of them decides. Leave one out, or set policy = command",

@@ -179,7 +179,8 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
     else if (find_policy(word) != NULL) /* which `none` is, too */
         set_line(line_out, word,
                  find_policy(word) == &esper_policy_halving ? ESPER_COMPARE_SEARCH : ESPER_COMPARE_GROWN);
-    else if (!esper_policy_is_file(word) && !esper_run_policy_is_named(word))
+    else if (!esper_policy_is_file(word) && !esper_run_policy_is_named(word) &&
+             (strcmp(word, esper_policy_learned.name) != 0 || !esper_run_policy_shipped(path)))
         return fail_line(word);
     else { /* a learned policy, by its file or its run; named once all are known */
         if (esper_run_policy_take(word, path) != ESPER_OK)

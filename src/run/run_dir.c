@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -501,15 +502,40 @@ bool esper_run_policy_is_named(const char *text)
     return is_last(text) || search_for(text, OF_POLICIES).n_found > 0;
 }
 
+bool esper_run_policy_shipped(char path_out[ESPER_PATH_CHARS])
+{
+    /* Seen from the program's folder: where it is installed, or built in build/; in a build tree below that; in a kit. */
+    static const char *const places[] = {"../share/esper", "../../share/esper", "share/esper"};
+    char folder[ESPER_PATH_CHARS], path[2 * ESPER_PATH_CHARS], whole[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
+    char *slash;
+
+    if (n <= 0 || (size_t)n >= sizeof(folder) - 1)
+        return false;
+    folder[n] = '\0';
+    slash = strrchr(folder, '/');
+    for (size_t i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%.*s/%s/%s", (int)(slash - folder), folder, places[i], ESPER_RUN_POLICY);
+        if (realpath(path, whole) != NULL && is_file(whole) && strlen(whole) < ESPER_PATH_CHARS) {
+            snprintf(path_out, ESPER_PATH_CHARS, "%.*s", ESPER_PATH_CHARS - 1, whole);
+            return true;
+        }
+    }
+    return false;
+}
+
 esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS])
 {
     char dir[ESPER_PATH_CHARS];
 
     if (strcmp(text, esper_policy_learned.name) == 0)
-        return ESPER_FAIL(ESPER_E_NOTFOUND,
-                          "'%s' does not say which one: give a run of `esper learn` (its directory, "
-                          "the beginning of its name below %s/, or 'last'), or a policy's file",
-                          text, home);
+        return esper_run_policy_shipped(path_out)
+                   ? ESPER_OK
+                   : ESPER_FAIL(
+                         ESPER_E_NOTFOUND,
+                         "'%s' does not say which one, and none ships with this program: give a run of `esper learn` "
+                         "(its directory, the beginning of its name below %s/, or 'last'), or a policy's file",
+                         text, home);
     if (esper_run_policy_is_named(text))
         return esper_run_policy_find(text, path_out);
     ESPER_TRY(keep_path(text, dir));

@@ -55,8 +55,11 @@ esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CH
  * beginning of a name below runs/. */
 bool esper_run_policy_is_named(const char *text);
 
+/* The policy that ships with the program: share/esper/policy.safetensors beside its folder. False: there is none. */
+bool esper_run_policy_shipped(char path_out[ESPER_PATH_CHARS]);
+
 /* The policy that `--policy TEXT` means: the file of a run of `esper learn` where TEXT is its directory or names it, all else as
- * it is. E_NOTFOUND: a directory that holds none, several runs of that name, or "learned", with what to give instead. */
+ * it is. E_NOTFOUND: a directory that holds none, several runs of that name, or "learned" where none ships with the program, with what to give instead. */
 esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS]);
 
 /* dir/name; E_ARG when that is too long. */

@@ -37,7 +37,6 @@ refused 2 "kernel 4" compare synth --kernel 4
 refused 2 "epochs is 0" compare synth --epochs 0
 refused 2 "--against: 'random' is not compared|none, heuristic" compare synth --policies none,heuristic --against random
 refused 2 "--policies: |nowhere/policy.safetensors" compare synth --policies none,nowhere/policy.safetensors
-refused 2 "a learned policy is compared by its file" compare synth --policies none,learned
 refused 2 "--first-seed: 'soon' is no seed" compare synth --first-seed soon
 refused 2 "--first-seed and --seed are the same" compare synth --first-seed 3 --seed 4
 

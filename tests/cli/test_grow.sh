@@ -306,7 +306,6 @@ fi
 rm -rf runs
 refused 2 "policy: no policy is called 'heuristics'|did you mean 'heuristic'?|There are none, heuristic|by its file or its run" \
     grow synth --policy heuristics
-refused 2 "policy: 'learned' does not say which one|'last'|file" grow synth --policy learned
 refused 1 "absent.safetensors: " grow synth --policy absent.safetensors
 echo "a poem about growth" >poem.txt
 refused 1 "poem.txt: " grow synth --policy poem.txt

@@ -299,9 +299,26 @@ for name in last learn-synth; do
     expect_code 0
     expect_equal "policy in the record" "$(grep '^policy = ' by-$name/config.ini)" "policy = $dir/policy.safetensors"
 done
+# One ships with a program where it lies beside the program's folder, and is told by its hash.
+mkdir -p app/bin app/share/esper
+cp "$ESPER" app/bin/esper
+built=$ESPER
+ESPER=$PWD/app/bin/esper
 esper "${grow[@]}" --policy learned
 expect_code 2
-expect_words err "policy: 'learned' does not say which one" "directory" "'last'" "file"
+expect_words err "policy: 'learned' does not say which one" "none ships" "directory" "'last'" "file"
+esper compare synth --policies none,learned
+expect_code 2
+expect_words err "a learned policy is compared by its file"
+cp "$dir/policy.safetensors" app/share/esper/
+esper "${grow[@]}" --policy learned --run-dir by-shipped
+expect_code 0
+expect_equal "policy in the record" "$(grep '^policy = ' by-shipped/config.ini)" \
+    "policy = $(realpath app/share/esper/policy.safetensors)"
+hash=$(grep -ohE 'learned [0-9a-f]{16}' by-shipped/events.jsonl | head -n 1 | cut -d ' ' -f 2)
+esper info backends
+expect_words out "ships with it (--policy learned)" "share/esper/policy.safetensors, hash ${hash:-that is told nowhere}"
+ESPER=$built
 esper compare synth --policies learn-synth --seeds 1 --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 \
     --dir by-name
 expect_code 0
