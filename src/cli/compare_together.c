@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -29,7 +30,12 @@
 #include "ui/terminal.h"
 #include "ui/text.h"
 
-enum { MOST_HOUSES = 16 }; /* the data of so many seeds lies there all the time; runs of other seeds bring their own */
+enum {
+    MOST_HOUSES = 16, /* the data of so many seeds lies there all the time; runs of other seeds bring their own */
+    FILES_OF_A_RUN =
+        12, /* its log, events, decisions, store with what stands beside that, its lock; and a file being written */
+    FILES_OF_PROCESS = 64,
+};
 
 static const double plain_s = 20.0; /* between lines that say how far all of it is */
 
@@ -105,8 +111,9 @@ static void show(together *self)
     if (!esper_live_is_due(&self->live, plain_s))
         return;
     part = part_done(self);
-    snprintf(words, sizeof(words), "%d under way, about %s left", self->n_running,
-             esper_text_duration(part > self->known ? seconds * (1.0 - part) / (part - self->known) : -1.0, took));
+    snprintf(
+        words, sizeof(words), "%d under way, about %s left", self->n_running,
+        esper_text_duration(part > self->known + 0.01 ? seconds * (1.0 - part) / (part - self->known) : -1.0, took));
     snprintf(where, sizeof(where), "%4d/%d", self->work.n_runs - compare_work_left(&self->work), self->work.n_runs);
     if (self->live.bar)
         esper_live_draw(&self->live, where, part, words);
@@ -376,6 +383,23 @@ static void close_houses(together *self)
     esper_mem_free(self->shares);
 }
 
+/* How many runs may have their files open: as far as the system lets us, which often only asks to be asked. */
+static int room_for_files(int n)
+{
+    rlim_t wanted = (rlim_t)n * FILES_OF_A_RUN + FILES_OF_PROCESS;
+    struct rlimit limit;
+    int room;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return n;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return n;
+    room = ((int)limit.rlim_cur - FILES_OF_PROCESS) / FILES_OF_A_RUN;
+    return room > 1 ? room : 1;
+}
+
 static void run_threads(together *self)
 {
     const esper_engine *engine = self->houses[0].engine;
@@ -383,7 +407,12 @@ static void run_threads(together *self)
 
     n = n < self->desc->jobs ? n : self->desc->jobs;
     n = n < width ? n : width;
-    self->limit = n;
+    self->limit = room_for_files(n);
+    if (self->limit < n)
+        esper_terminal_print(self->desc->progress,
+                             "%*s  no more than %d at a time: ulimit -n lets them open no more files\n", 9, "",
+                             self->limit);
+    n = self->limit;
     self->known = part_done(self);
     esper_live_init(&self->live, self->desc->parts[0].compare->config.progress, self->desc->progress);
     esper_backend_each(engine->backend, n, play_all, self);

@@ -35,6 +35,11 @@ esper "${tiny[@]}" "${lines[@]}" "${more[@]}" --backend cpu --seeds 2 --dir cpu-
 expect_code 0
 expect_equal "runs that were there" "$(grep -c '(was there)' <<<"$out")" $((12 - $(grep -c '(as ' <<<"$out")))
 
+(ulimit -n 90 && "$ESPER" "${tiny[@]}" --policies none,heuristic --seeds 2 --epochs 4 --dir few --together --threads 4 >said.txt 2>&1)
+code=$? out=$(cat said.txt)
+expect_code 0
+expect_words out "no more than 2 at a time: ulimit -n" "4/4"
+
 # ---- a frontier
 front=("${tiny[@]}" --frontier --policies trials --sizes 1,2 --rates 1 --budgets 0.5,1 --seeds 2 --epochs 3)
 esper "${front[@]}" --dir f-apart --jobs 2 --json
