@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120 cost=20 labels=noasan
+# ctest: timeout=120 cost=2 labels=noasan
 # --precision: what has fp32 alone refuses anything else; over a driver made of the host, a run in tf32 is another run, near the one in
 # fp32, the same again, and no replay of it in fp32 is one.
 . "$SOURCE_DIR/tests/cli/common.sh"
@@ -21,9 +21,9 @@ if [ ! -x "${PROGRAM_ON_DRIVER:-}" ]; then
     exit 0
 fi
 ESPER=$PROGRAM_ON_DRIVER
-layers=(--threads 1 --batch 8 --blocks 2 --channels 8 --max-steps 1 --epochs 1 --valid-fraction 0.01 --progress none)
 for precision in fp32 tf32 bf16; do
-    esper grow synth --backend cuda --precision $precision --policy none --length epochs "${layers[@]}" --run-dir $precision
+    esper grow synth_table --backend cuda --precision $precision --policy none --length epochs --threads 1 --batch 8 --layers 1 \
+        --width 8 --max-steps 2 --epochs 1 --run-dir $precision --progress none
     expect_code 0
     losses_of $precision >$precision.txt
 done

@@ -1,5 +1,6 @@
 /* A backend for tests: the kernels of tensor/cuda/ in host memory, run by host_cuda.c in the place of every backend that computes.
- * ESPER_CUDA_HOST=canonical in the environment leaves out lowering, so that image networks meet the canonical kernels. */
+ * ESPER_CUDA_HOST=canonical in the environment leaves out lowering, so that image networks meet the canonical kernels;
+ * ESPER_CUDA_HOST_PRECISION=tf32 or bf16 is for programs that open it by way of others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,10 +90,9 @@ static esper_status lower_host(const esper_backend *be, const esper_net *net, in
 {
     const char *wanted = getenv("ESPER_CUDA_HOST");
 
-    (void)be;
     if (wanted != NULL && strcmp(wanted, "canonical") == 0)
         return ESPER_E_UNSUPPORTED;
-    return esper_cuda_lower(net, max_samples, lowered_out);
+    return esper_cuda_lower(net, max_samples, be->precision, lowered_out);
 }
 
 static size_t bytes_host(const esper_backend *be, const esper_tensor *tensor, int max_samples)
@@ -158,7 +158,12 @@ static const esper_backend_ops cuda_host = {
 
 static esper_status open_host(esper_pool *pool, esper_backend **be_out)
 {
-    return esper_ram_backend_open(&cuda_host, pool, NULL, be_out);
+    const char *wanted = getenv("ESPER_CUDA_HOST_PRECISION");
+    esper_status status = esper_ram_backend_open(&cuda_host, pool, NULL, be_out);
+
+    if (status == ESPER_OK && wanted != NULL)
+        (*be_out)->precision = strcmp(wanted, "bf16") == 0 ? ESPER_BF16 : ESPER_TF32;
+    return status;
 }
 
 /* It answers to the name of the one that programs compare with ref. */

@@ -26,7 +26,7 @@
     }
 
 static const double TOLERANCE = 2e-5;
-/* Of factors of order 1 that are off by up to 0.7 of 2^-10, or by 2^-9, and by nothing in the mean: what is left of such errors in sums
+/* Of factors of order 1 that are off by up to 0.7 of 2^-10, or by 2^-8, and by nothing in the mean: what is left of such errors in sums
  * of hundreds. */
 static const double TOLERANCE_TF32 = 1.5e-3, TOLERANCE_BF16 = 6e-3;
 

@@ -163,8 +163,7 @@ static bool supports_cuda(const esper_backend *be, esper_op_kind kind)
 
 static esper_status lower_cuda(const esper_backend *be, const esper_net *net, int max_samples, esper_net *lowered_out)
 {
-    (void)be;
-    return esper_cuda_lower(net, max_samples, lowered_out);
+    return esper_cuda_lower(net, max_samples, be->precision, lowered_out);
 }
 
 static size_t bytes_cuda(const esper_backend *be, const esper_tensor *tensor, int max_samples)

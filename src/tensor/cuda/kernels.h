@@ -25,8 +25,9 @@ typedef struct esper_cuda_lanes {
 
 /* Layouts, as lowering writes them into tensors, and variants of work on them. Blocked: [block of 32 samples][element][sample of
  * the block], so that a warp has 32 samples at one element; block b of a tensor begins at data + b * count * 32. Samples of the
- * last block beyond the batch hold finite numbers in activations, and zero in gradients. Parameters are canonical. */
-enum { ESPER_CUDA_CANONICAL, ESPER_CUDA_BLOCKED };
+ * last block beyond the batch hold finite numbers in activations, and zero in gradients. Parameters are canonical. Halves: the same with
+ * bf16 of two channels in a word (block_half.h); the variant `change` is that of operations between the last two. */
+enum { ESPER_CUDA_CANONICAL, ESPER_CUDA_BLOCKED, ESPER_CUDA_HALVES, ESPER_CUDA_CHANGE };
 enum { ESPER_CUDA_BLOCK = 32 };
 
 /* ------------------------------------------------------------------------------------------------ the host's side */

@@ -58,11 +58,26 @@
     X(UNPACK, unpack)                     \
     X(CONV_NORM, conv_norm)
 
+#define HALVES_LIST(X)          \
+    X(CONV2D, conv2d)           \
+    X(GLOBAL_MEAN, global_mean) \
+    X(PACK, pack)               \
+    X(UNPACK, unpack)           \
+    X(CONV_NORM, conv_norm)
+
+#define CHANGE_LIST(X) X(PACK, pack) X(UNPACK, unpack)
+
 #define X(kind, name) extern const esper_cuda_op esper_cuda_##name;
 CANONICAL_LIST(X)
 #undef X
 #define X(kind, name) extern const esper_cuda_op esper_cuda_blocked_##name;
 BLOCKED_LIST(X)
+#undef X
+#define X(kind, name) extern const esper_cuda_op esper_cuda_halves_##name;
+HALVES_LIST(X)
+#undef X
+#define X(kind, name) extern const esper_cuda_op esper_cuda_change_##name;
+CHANGE_LIST(X)
 #undef X
 
 static const esper_cuda_op *const ops[][ESPER_N_KINDS] = {
@@ -76,6 +91,18 @@ static const esper_cuda_op *const ops[][ESPER_N_KINDS] = {
         {
 #define X(kind, name) [ESPER_OP_##kind] = &esper_cuda_blocked_##name,
             BLOCKED_LIST(X)
+#undef X
+        },
+    [ESPER_CUDA_HALVES] =
+        {
+#define X(kind, name) [ESPER_OP_##kind] = &esper_cuda_halves_##name,
+            HALVES_LIST(X)
+#undef X
+        },
+    [ESPER_CUDA_CHANGE] =
+        {
+#define X(kind, name) [ESPER_OP_##kind] = &esper_cuda_change_##name,
+            CHANGE_LIST(X)
 #undef X
         },
 };
