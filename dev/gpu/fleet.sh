@@ -10,12 +10,14 @@
 #     sanitize  compute-sanitizer's four tools over SANITIZE_COUNT random networks (100)
 #     bench     esper bench train and fleet; of environments, where the program has it
 #     peers     networks beside PyTorch; PRECISIONS (fp32), ROUNDS (5), NETS (all)
+#     precision what fp32, tf32 and bf16 (PRECISIONS) are worth and what comes of them: fleets and single networks, the time of every
+#               kernel of 64 networks, and losses and accuracies of a few hundred steps side by side
 #     labs      labs of single kernels
 #     bad       no device, its memory taken by somebody else, the device lost in the middle of a run (lose_device.c), which is resumed
 #     grow      a whole run on Fashion-MNIST, replayed; only where the data is packed
 #     frontier  grown against static networks at BUDGETS (0.25,0.5,1), for SECONDS_LEFT (280); FRONTIER, its folder, keeps what has ended, and
 #               called again with more budgets or time the part goes on; only where the data is (DATA, or packed)
-#   All but bad, grow, frontier and peers, unless some are named.
+#   All but bad, grow, frontier, peers and precision, unless some are named.
 # Environment: KIT, the folder (that of this script); OUT, a folder for one file with all logs,
 # named by the parts, so that several calls at a time can share it; HOST=1 rehearses it without a device,
 # over the driver made of the host, with counts to match.
@@ -164,6 +166,30 @@ peers() {
     done
 }
 
+# Images are Fashion-MNIST where it is packed.
+precision() {
+    local precision images=(synth) step job
+    [ "${HOST:-0}" != 1 ] || PRECISIONS=fp32 # the backend there has nothing else
+    [ ! -d "${DATA:-$kit/data}" ] || images=(fashion --data "${DATA:-$kit/data}")
+    for precision in ${PRECISIONS:-fp32 tf32 bf16}; do
+        run "precision_fleet_$precision" 100 "$kit/esper" bench fleet.gpu64 --backend "$backend" --precision "$precision"
+        verdict "precision_fleet_$precision" $? '^fleet'
+        run "precision_train_$precision" 60 "$kit/esper" bench train --backend "$backend" --precision "$precision"
+        verdict "precision_train_$precision" $? '^train'
+        ESPER_CUDA_PROFILE=1 run "precision_kernels_$precision" 60 "$kit/esper" bench fleet.gpu64 --backend "$backend" \
+            --precision "$precision" --quick
+        verdict "precision_kernels_$precision" $? 'esper_|us|%'
+    done
+    for job in images text; do
+        for precision in ${PRECISIONS:-fp32 tf32 bf16}; do
+            if [ $job = images ]; then step=("${images[@]}"); else step=(synth_text); fi
+            run "precision_${job}_$precision" 90 "$kit/esper" train "${step[@]}" --backend "$backend" --precision "$precision" --epochs 6 \
+                --max-steps 100 --batch 128 --progress plain --run-dir "$work/precision_${job}_$precision"
+            verdict "precision_${job}_$precision" $? 'epoch|loss|accuracy'
+        done
+    done
+}
+
 labs() {
     local lab
     for lab in "$kit"/labs/*; do
@@ -245,7 +271,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,memory.total 
 "$kit/esper" info backends | grep -E 'device of the cuda' || true
 for part in "$@"; do
     case $part in
-    check | tests | random | poison | golden | sanitize | bench | peers | labs | bad | grow | frontier) ;;
+    check | tests | random | poison | golden | sanitize | bench | peers | precision | labs | bad | grow | frontier) ;;
     *)
         echo "fleet.sh: there is no part '$part'" >&2
         continue
