@@ -78,6 +78,12 @@ uint64_t esper_fleet_seed(uint64_t run_seed, uint64_t episode)
     return XXH64(words, sizeof(words), 0) | (uint64_t)1 << 63;
 }
 
+uint64_t esper_fleet_seed_of(const esper_fleet *fleet, uint64_t episode)
+{
+    return esper_fleet_seed(fleet->engine->config.seed,
+                            fleet->n_seeds > 0 ? episode % (uint64_t)fleet->n_seeds : episode);
+}
+
 esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_out)
 {
     esper_fleet *fleet = esper_mem_alloc(sizeof(*fleet));
@@ -434,8 +440,7 @@ esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number)
     for (int i = 0; i < fleet->n_begun; i++) {
         uint64_t episode = number + (uint64_t)i;
 
-        fleet->members[i].seed = esper_fleet_seed(fleet->engine->config.seed,
-                                                  fleet->n_seeds > 0 ? episode % (uint64_t)fleet->n_seeds : episode);
+        fleet->members[i].seed = esper_fleet_seed_of(fleet, episode);
         if (fleet->engine_of != NULL)
             fleet->members[i].engine = fleet->engine_of(fleet->engine_context, episode);
     }

@@ -33,6 +33,8 @@ void         esper_fleet_close(esper_fleet *fleet);
 
 /* The seed of an episode of a run, or of those that share it; no two numbers have the same, nor does anybody who counts seeds from 1. */
 uint64_t esper_fleet_seed(uint64_t run_seed, uint64_t episode);
+/* That of an episode of this fleet, which may share it with others. */
+uint64_t esper_fleet_seed_of(const esper_fleet *fleet, uint64_t episode);
 
 /* Opens environments for episodes number .. number + n_envs - 1; those of before are gone. */
 esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number);

@@ -33,11 +33,8 @@ static esper_status ask(learn *self, int env, const esper_policy_view *seen, dou
                         esper_decision *decision_out)
 {
     uint64_t number = self->n_episodes + (uint64_t)env;
-    esper_policy_episode episode = {.number = number,
-                                    .seed = esper_fleet_seed(self->base.config.seed, number),
-                                    .env = env,
-                                    .reward = reward,
-                                    .over = over};
+    esper_policy_episode episode = {
+        .number = number, .seed = esper_fleet_seed_of(self->fleet, number), .env = env, .reward = reward, .over = over};
     esper_policy_view view = *seen;
 
     assert(self->program != NULL && env >= 0 && env < esper_fleet_envs(self->fleet));

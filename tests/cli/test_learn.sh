@@ -47,6 +47,10 @@ expect_equal "ends of episodes" "$(grep -c '"over": true' outside.log)" 6
 expect_equal "episodes" "$(grep -o '"number": [0-9]*' outside.log | sort -u | wc -l)" 6
 expect_equal "first views have no reward" "$(grep '"epoch": 1}' outside.log | grep -c '"reward": null')" 6
 expect_equal "all others have one" "$(grep -v '"epoch": 1}' outside.log | grep -c '"reward": null')" 0
+esper learn synth --epochs 2 --max-steps 2 --batch 8 --envs 3 --rounds 2 --host-seeds 2 --policy-cmd "python3 outside.py" \
+    --run-dir outside.shared --progress none
+expect_code 0
+expect_equal "seeds that episodes share, as it was told" "$(grep -o '"seed": "[0-9]*"' outside.log | sort -u | wc -l)" 2
 esper learn --resume outside
 expect_code 1
 expect_words err "outside holds no run that could go on: a program learned there"
