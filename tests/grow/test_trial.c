@@ -43,6 +43,34 @@ static void a_seed_that_pays_joins(void **state)
     garden_close(&g);
 }
 
+/* One an epoch, by what the same trial has shown of them: nothing is tried or paid for again. */
+static void others_that_have_won_follow(void **state)
+{
+    garden g;
+    int first, n_seeds = 0;
+
+    (void)state;
+    garden_open(&g, TRYING "flops = 2e10\ntrial_seeds = 3\n", NULL, NULL);
+    first = grow_until_seed(&g, 100);
+    assert_in_range(first, 0, g.network->slots.n - 1);
+    for (int n = 2; n <= 3; n++) {
+        uint64_t n_logged = esper_growth_account_of(g.growth).n_logged;
+
+        check_good(try_epoch(&g));
+        assert_null(esper_growth_look_at(g.growth).best);
+        assert_int_equal(esper_growth_account_of(g.growth).n_logged, n_logged + 1); /* the decision, and no fork */
+        n_seeds = 0;
+        for (int k = 0; k < g.network->slots.n; k++)
+            if (esper_slot_is_active(slot_at(&g, k))) {
+                assert_int_equal(slot_at(&g, k)->stage, ESPER_STAGE_HOLDING);
+                assert_true(slot_at(&g, k)->alpha.value == 1.0);
+                n_seeds++;
+            }
+        assert_int_equal(n_seeds, n);
+    }
+    garden_close(&g);
+}
+
 /* Its weights are chosen in the fork and, the same ones, in the run: both are paid for. */
 static void a_choice_at_birth_is_charged(void **state)
 {
@@ -147,9 +175,9 @@ static void forks_that_are_not_finite_lose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_seed_that_pays_joins),          cmocka_unit_test(a_choice_at_birth_is_charged),
-        cmocka_unit_test(a_trial_leaves_the_run_as_it_is), cmocka_unit_test(threads_do_not_matter),
-        cmocka_unit_test(forks_that_are_not_finite_lose),
+        cmocka_unit_test(others_that_have_won_follow),  cmocka_unit_test(a_seed_that_pays_joins),
+        cmocka_unit_test(a_choice_at_birth_is_charged), cmocka_unit_test(a_trial_leaves_the_run_as_it_is),
+        cmocka_unit_test(threads_do_not_matter),        cmocka_unit_test(forks_that_are_not_finite_lose),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
