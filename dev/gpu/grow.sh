@@ -19,12 +19,13 @@ mkdir -p "$out"
 export LD_LIBRARY_PATH=$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$work/cache}
 
-# What docs/results.md shows.
+# What docs/results.md shows, and what could be better.
 table() {
     [ -n "${VARIANTS:-}" ] && cat "$VARIANTS"
     cat <<'EOF'
 below_174k: grow fashion_long --pools 1 --max-params 174000 --weight-decay 5e-4 --trial-first 0.01 --trial-rounds 1 --trial-seeds 3 --trial-steps 600 --trial-price 0 --flops 4e14
-below_768k: grow fashion_long --host 'conv 32 | pool | conv 64 1x1 | pool | conv 128 1x1 | mean | linear' --max-params 768000 --weight-decay 5e-4 --trial-first 0.01 --trial-rounds 1 --trial-seeds 5 --trial-steps 400 --trial-price 0 --flops 6e14
+three_stages: grow fashion_long --host 'conv 24 | pool | conv 48 1x1 | pool | conv 56 1x1 | mean | linear' --max-params 174000 --weight-decay 5e-4 --trial-first 0.01 --trial-rounds 1 --trial-seeds 5 --trial-steps 400 --trial-price 0 --trial-share 0.07 --flops 4e14
+below_768k: grow fashion_long --host 'conv 32 | pool | conv 64 1x1 | pool | conv 128 1x1 | mean | linear' --max-params 768000 --weight-decay 5e-4 --trial-first 0.01 --trial-rounds 1 --trial-seeds 5 --trial-steps 400 --trial-price 0 --trial-share 0.07 --flops 6e14
 EOF
 }
 
@@ -45,6 +46,7 @@ one() {
         /^ +[0-9,]+ parameters; a step/ && host == "" { host = $1 }
         /^ +[0-9]+\/~?[0-9]+ .*(%).*[0-9.]+ +(s|ms|[0-9]:)/ { last = $0 }
         /^  test accuracy/ { accuracy = $3 " " $4 }
+        /^test +loss/ { accuracy = $(NF - 1) " %"; params = host; flops = "its FLOPs" }
         /^  parameters/ { params = $2 }
         /^  training FLOPs/ { flops = $3 " " $4 }
         /part of trials/ { trials = $4 " %" }

@@ -220,9 +220,13 @@ static double steps_of_last_round(const policy_trials *self, int n_rounds, doubl
 static esper_status plan_trial(policy_trials *self, const esper_policy_view *view, int n_kept, trial_plan *plan)
 {
     const uint64_t choices[] = {UINT64_MAX, ~self->memory.tried};
-    double left = self->settings.share * view->budget - self->memory.spent,
-           least[] = {self->memory.n_steps * (n_kept == self->memory.n_kept ? 2.0 : 0.5), 0.0};
+    bool changed = n_kept != self->memory.n_kept;
+    double left = self->settings.share * view->budget - self->memory.spent, least[2];
 
+    for (int s = 0; s < view->n_slots; s++) /* as long as others may be kept, or not, what has lost waits for that */
+        changed = changed && view->slots[s].stage != ESPER_STAGE_HOLDING;
+    least[0] = self->memory.n_steps * (changed ? 0.5 : 2.0);
+    least[1] = 0.0;
     for (int i = 0; i < 2; i++) {
         ESPER_TRY(list_forks(self, view, choices[i]));
         if (i == 0)

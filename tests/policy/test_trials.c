@@ -361,6 +361,14 @@ static void in_another_network_others_are_tried_again(void **state)
     esper_policy *policy = keep_first(&g, &s, 500);
 
     (void)state;
+    s.view.n_slots = N_SLOTS + 1;
+    esper_policy_slot_init(&s.slots[N_SLOTS], ESPER_TOPOLOGY_CNN, "r3c0");
+    put_seed(&s, N_SLOTS, ESPER_STAGE_HOLDING, "conv_light"); /* of whom nobody knows yet whether it is kept */
+    s.slots[2].closed = true;
+    assert_int_equal(ask(policy, &s, 0.4).op, ESPER_SLOT_OP_WAIT);
+    assert_int_equal(g.n_recorded, 0);
+    s.slots[N_SLOTS].stage = ESPER_STAGE_FOSSILIZED;
+    s.slots[2].closed = false;
     ask(policy, &s, 0.4);
     assert_int_equal(slots_tried(&g), 5);
     assert_int_equal(g.recorded[1].n_steps, 500);
