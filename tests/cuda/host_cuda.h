@@ -355,4 +355,6 @@ float atomicAdd(float *at, float value) __attribute__((error("no atomics on floa
 double atomicAdd(double *at, double value)
     __attribute__((error("no atomics on floats: sums are taken in a fixed order")));
 
+#include "cuda/host_mma_half.h"
+
 #endif

@@ -11,9 +11,7 @@
 
 #include "tensor/cuda/mma.cuh"
 
-#ifdef ESPER_CUDA_ON_HOST
-#include "cuda/host_mma_half.h"
-#else
+#ifndef ESPER_CUDA_ON_HOST /* the host's are in tests/cuda/host_mma_half.h */
 
 /* The nearest, halves to even; what is not a number stays none. */
 FUNCTION unsigned bf16_pack(float low, float high)
