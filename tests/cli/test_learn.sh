@@ -247,7 +247,7 @@ esper learn --resume stopped --progress plain
 expect_code 0
 expect_words out "learned   4 rounds" "    4/4    "
 expect_same "stopped and resumed" unbroken/policy.safetensors stopped/policy.safetensors
-for after in 1 3; do
+for after in 1 2; do
     broken KILL killed-$after $after
     expect_code 137
     touch killed-$after/policy.safetensors.1-0.tmp # as one that was writing leaves it
@@ -258,7 +258,7 @@ for after in 1 3; do
 done
 # The threads it was resumed with are in its file; all else is the same.
 strip() { sed 's/threads = [12]\\n//; s/"policy_hash":"[0-9a-f]*"//' "$1"; }
-for after in 1 3; do
+for after in 1 2; do
     strip killed-$after/policy.safetensors >a.bin
     strip unbroken/policy.safetensors >b.bin
     expect_same "killed and resumed on two threads" a.bin b.bin
