@@ -11,6 +11,7 @@ esper_status esper_bench_configure(const char *task, const char *settings, const
     esper_config_init(config);
     config->threads = asked->threads;
     config->backend = asked->backend;
+    config->precision = asked->precision;
     ESPER_TRY(esper_task_find(task, task_out));
     with = **task_out;
     with.settings = settings;
