@@ -422,10 +422,11 @@ esper_status esper_network_exchange(esper_network *network)
     return ESPER_OK;
 }
 
-/* Where nothing is under way the device has nothing to do while the first bank is filled: it begins with the first rows of it. */
+/* Where nothing is under way the device has nothing to do while the first bank is filled: it begins with the first rows of it. A round
+ * more is not worth it: networks at different places of their epochs meet where pages are long. */
 static esper_status submit_first_rows(const esper_network *network)
 {
-    bool first = network->n_under_way == 0 && (network->n_rows == 1 || network->n_rows == 4);
+    bool first = network->n_under_way == 0 && network->n_rows == 2;
 
     return first ? esper_backend_submit(network->engine->backend, network->stream, NULL) : ESPER_OK;
 }

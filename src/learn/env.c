@@ -108,6 +108,29 @@ void esper_env_move(esper_env *env, esper_backend_stream *stream)
         esper_twin_move(env->twin, stream);
 }
 
+bool esper_env_has_twin(const esper_env *env)
+{
+    return env->twin != NULL;
+}
+
+void esper_env_expect_helper(esper_env *env)
+{
+    if (env->twin != NULL)
+        esper_twin_expect(env->twin);
+}
+
+void esper_env_help(esper_env *env, esper_backend_stream *stream)
+{
+    if (env->twin != NULL)
+        esper_twin_serve(env->twin, stream);
+}
+
+void esper_env_dismiss_helper(esper_env *env)
+{
+    if (env->twin != NULL)
+        esper_twin_dismiss(env->twin);
+}
+
 /* ------------------------------------------------------------------------------------------------ to the next decision */
 
 esper_status esper_env_advance(esper_env *env)
@@ -118,6 +141,8 @@ esper_status esper_env_advance(esper_env *env)
 
     env->n_rollbacks = 0;
     env->view = NULL;
+    if (env->twin != NULL && !env->stopped)
+        ESPER_TRY(esper_twin_begin(env->twin, env->network->cursor.epoch + 1));
     while (!env->stopped && end != ESPER_EPOCH_GOOD)
         ESPER_TRY(esper_epoch_play(&env->player, &record, &end));
     if (env->stopped)

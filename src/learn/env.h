@@ -32,6 +32,13 @@ void         esper_env_close(esper_env *env);
 /* From now on it computes on this stream of the engine's. */
 void esper_env_move(esper_env *env, esper_backend_stream *stream);
 
+/* A thread more, with a stream of its own, may train what an environment is held against, while that trains: it is expected before either
+ * comes, serves until it is dismissed, and the environment's thread dismisses it when it leaves. */
+bool esper_env_has_twin(const esper_env *env);
+void esper_env_expect_helper(esper_env *env);
+void esper_env_help(esper_env *env, esper_backend_stream *stream);
+void esper_env_dismiss_helper(esper_env *env);
+
 /* Trains until there is something to decide. A stopped environment stays where it is. */
 esper_status esper_env_advance(esper_env *env);
 

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <xxhash.h>
@@ -66,6 +67,8 @@ struct esper_fleet {
     esper_fleet_item            item;
     void                       *item_context;
     pthread_t                   caller;
+    atomic_int                  n_helped, n_taken; /* threads that help environments, and environments that have theirs, so far */
+    int                         n_helpers;         /* that there are to be: as many as environments, or none */
     int                         n_steps, n_played; /* steps to play, of all together, and those done */
 };
 
@@ -390,17 +393,39 @@ static void put_back(esper_fleet *fleet, int index, esper_status status)
 static void play_members(void *context, int item, esper_backend_stream *stream)
 {
     esper_fleet *fleet = context;
-    int index;
+    int index, own;
 
+    (void)item;
+    if (!pthread_equal(pthread_self(), fleet->caller) && (index = fleet->n_helped++) < fleet->n_helpers) {
+        esper_env_help(fleet->members[index].env, stream);
+        return;
+    }
+    own = fleet->n_taken++;
+    if (own >= fleet->n_begun) /* too few threads were there for all who were to help */
+        return;
     count_thread(fleet, 1);
-    while ((index = fleet->gathers ? take_own(fleet, item) : take_member(fleet)) >= 0) {
+    while ((index = fleet->gathers ? take_own(fleet, own) : take_member(fleet)) >= 0) {
         double began = esper_clock_seconds();
         esper_status status = fleet->step(fleet, index, stream);
 
         fleet->members[index].seconds += esper_clock_seconds() - began;
         put_back(fleet, index, status);
     }
+    if (fleet->n_helpers > 0)
+        esper_env_dismiss_helper(fleet->members[own].env);
     count_thread(fleet, -1);
+}
+
+/* Where each environment has a thread, another one may train its twin beside it. */
+static int count_helpers(esper_fleet *fleet, int n_threads)
+{
+    bool helped = fleet->gathers && fleet->step == play_env && n_threads >= 2 * fleet->n_begun;
+
+    for (int i = 0; helped && i < fleet->n_begun; i++)
+        helped = esper_env_has_twin(fleet->members[i].env);
+    for (int i = 0; helped && i < fleet->n_begun; i++)
+        esper_env_expect_helper(fleet->members[i].env);
+    return helped ? fleet->n_begun : 0;
 }
 
 static esper_status work(esper_fleet *fleet)
@@ -415,7 +440,10 @@ static esper_status work(esper_fleet *fleet)
         fleet->members[i].status = ESPER_OK;
         fleet->n_steps += fleet->members[i].n_left;
     }
-    esper_engine_each(fleet->engine, fleet->n_begun < n_threads ? fleet->n_begun : n_threads, play_members, fleet);
+    fleet->n_helped = fleet->n_taken = 0;
+    fleet->n_helpers = count_helpers(fleet, n_threads);
+    esper_engine_each(fleet->engine, fleet->n_helpers + (fleet->n_begun < n_threads ? fleet->n_begun : n_threads),
+                      play_members, fleet);
     fleet->wall += esper_clock_seconds() - began;
     for (int i = 0; i < fleet->n_begun; i++) /* the first that failed speaks */
         if (fleet->members[i].status != ESPER_OK)

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -32,6 +33,15 @@ struct esper_twin {
     bool              parted, is_clean; /* the latter: what is known so far is of the engine and the seed alone */
     double           *accuracy; /* (room) at the end of each epoch, percent */
     uint32_t          n_known, room;
+    /* Whoever trains it for its network's thread: */
+    pthread_mutex_t lock;
+    pthread_cond_t  turn;
+    bool            is_served, is_idle; /* somebody is there, and waits */
+    bool            dismissed;
+    uint32_t        wanted;             /* epochs that are to be known; 0: nothing is being done */
+    esper_backend_stream *stream;       /* of that thread */
+    esper_status    status;             /* what it came to */
+    char            message[512];
 };
 
 /* ------------------------------------------------------------------------------------------------ the book */
@@ -128,6 +138,8 @@ esper_status esper_twin_open(esper_network *of, esper_twin_book *book, esper_twi
 
     if (twin == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "the twin of an environment");
+    pthread_mutex_init(&twin->lock, NULL);
+    pthread_cond_init(&twin->turn, NULL);
     twin->of = of;
     twin->begun = of->slots;
     twin->book = book;
@@ -146,15 +158,12 @@ void esper_twin_close(esper_twin *twin)
     if (twin->book != NULL && twin->curve == NULL && twin->n_known >= n_epochs &&
         (twin->parted ? twin->is_clean : went_straight(twin->of)))
         write_down(twin->book, twin->of, twin->accuracy, n_epochs);
+    assert(!twin->is_served);
     esper_network_remove(twin->fork);
+    pthread_cond_destroy(&twin->turn);
+    pthread_mutex_destroy(&twin->lock);
     esper_mem_free(twin->accuracy);
     esper_mem_free(twin);
-}
-
-void esper_twin_move(esper_twin *twin, esper_backend_stream *stream)
-{
-    if (twin->fork != NULL)
-        twin->fork->stream = stream;
 }
 
 /* Some seed that was not planted has a part in what the host computes. */
@@ -210,15 +219,9 @@ static esper_status make_room(esper_twin *twin, uint32_t epoch)
     return ESPER_OK;
 }
 
-/* A curve has no epochs behind those of an episode, and nobody asks for them. */
-esper_status esper_twin_accuracy(esper_twin *twin, uint32_t epoch, double own, double *accuracy_out)
+/* Up to so many epochs. A curve has none behind those of an episode, and nobody asks for them. */
+static esper_status train_to(esper_twin *twin, uint32_t epoch)
 {
-    assert(epoch >= 1);
-    ESPER_TRY(make_room(twin, epoch));
-    if (!twin->parted) {
-        twin->accuracy[epoch - 1] = own;
-        twin->n_known = epoch;
-    }
     for (; twin->n_known < epoch; twin->n_known++) {
         double *accuracy = &twin->accuracy[twin->n_known];
 
@@ -227,6 +230,122 @@ esper_status esper_twin_accuracy(esper_twin *twin, uint32_t epoch, double own, d
         else
             *accuracy = twin->curve->accuracy[twin->n_known];
     }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ by somebody else */
+
+void esper_twin_expect(esper_twin *twin)
+{
+    twin->dismissed = false;
+}
+
+/* The backend waits for nobody who is idle. */
+static void set_idle(esper_twin *twin, bool idle)
+{
+    if (twin->is_idle != idle)
+        esper_backend_stand_by(twin->of->engine->backend, idle);
+    twin->is_idle = idle;
+}
+
+void esper_twin_serve(esper_twin *twin, esper_backend_stream *stream)
+{
+    pthread_mutex_lock(&twin->lock);
+    twin->is_served = !twin->dismissed;
+    twin->stream = stream;
+    for (;;) {
+        uint32_t wanted;
+
+        while (twin->wanted == 0 && !twin->dismissed) {
+            set_idle(twin, true);
+            pthread_cond_wait(&twin->turn, &twin->lock);
+        }
+        wanted = twin->wanted;
+        if (wanted == 0)
+            break;
+        pthread_mutex_unlock(&twin->lock);
+        twin->fork->stream = stream;
+        twin->status = train_to(twin, wanted);
+        if (twin->status != ESPER_OK)
+            snprintf(twin->message, sizeof(twin->message), "%s", esper_last_error());
+        pthread_mutex_lock(&twin->lock);
+        twin->wanted = 0;
+        pthread_cond_broadcast(&twin->turn);
+    }
+    set_idle(twin, false);
+    twin->is_served = false;
+    pthread_cond_broadcast(&twin->turn);
+    pthread_mutex_unlock(&twin->lock);
+}
+
+esper_status esper_twin_begin(esper_twin *twin, uint32_t epoch)
+{
+    if (!twin->parted || twin->fork == NULL || twin->n_known >= epoch)
+        return ESPER_OK;
+    ESPER_TRY(make_room(twin, epoch));
+    pthread_mutex_lock(&twin->lock);
+    if (twin->is_served) {
+        esper_status status = esper_network_wait(twin->of); /* of which it may be a copy on the way */
+
+        if (status != ESPER_OK) {
+            pthread_mutex_unlock(&twin->lock);
+            return status;
+        }
+        twin->wanted = epoch;
+        set_idle(twin, false); /* in its stead, so that the others wait for it from now on */
+        pthread_cond_broadcast(&twin->turn);
+    }
+    pthread_mutex_unlock(&twin->lock);
+    return ESPER_OK;
+}
+
+/* Until nothing is being done. */
+static esper_status await(esper_twin *twin)
+{
+    esper_status status;
+
+    pthread_mutex_lock(&twin->lock);
+    if (twin->wanted > 0) {
+        esper_backend_stand_by(twin->of->engine->backend, true);
+        while (twin->wanted > 0)
+            pthread_cond_wait(&twin->turn, &twin->lock);
+        esper_backend_stand_by(twin->of->engine->backend, false);
+        twin->fork->stream = twin->of->stream;
+    }
+    status = twin->status;
+    twin->status = ESPER_OK;
+    pthread_mutex_unlock(&twin->lock);
+    return status == ESPER_OK ? ESPER_OK : ESPER_FAIL(status, "%s", twin->message);
+}
+
+void esper_twin_move(esper_twin *twin, esper_backend_stream *stream)
+{
+    (void)await(twin); /* what failed there fails again when somebody asks for it */
+    if (twin->fork != NULL)
+        twin->fork->stream = stream;
+}
+
+void esper_twin_dismiss(esper_twin *twin)
+{
+    (void)await(twin);
+    pthread_mutex_lock(&twin->lock);
+    twin->dismissed = true;
+    pthread_cond_broadcast(&twin->turn);
+    pthread_mutex_unlock(&twin->lock);
+}
+
+/* ------------------------------------------------------------------------------------------------ what it came to */
+
+esper_status esper_twin_accuracy(esper_twin *twin, uint32_t epoch, double own, double *accuracy_out)
+{
+    assert(epoch >= 1);
+    ESPER_TRY(await(twin));
+    ESPER_TRY(make_room(twin, epoch));
+    if (!twin->parted) {
+        twin->accuracy[epoch - 1] = own;
+        twin->n_known = epoch;
+    }
+    ESPER_TRY(train_to(twin, epoch));
     *accuracy_out = twin->accuracy[epoch - 1];
     return ESPER_OK;
 }

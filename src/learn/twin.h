@@ -34,6 +34,14 @@ void esper_twin_move(esper_twin *twin, esper_backend_stream *stream);
 /* A decision was carried out: they part where a seed has become part of the network. */
 esper_status esper_twin_watch(esper_twin *twin);
 
+/* Somebody else may train it while its network trains: a thread that comes here with a stream of its own does what the network's thread
+ * begins, and stays until it is dismissed. The network's thread expects one before it comes, begins an epoch, asks for its accuracy
+ * later, and dismisses whoever is there; where nobody is it trains the twin itself when it asks. */
+void         esper_twin_expect(esper_twin *twin);
+void         esper_twin_serve(esper_twin *twin, esper_backend_stream *stream);
+esper_status esper_twin_begin(esper_twin *twin, uint32_t epoch);
+void         esper_twin_dismiss(esper_twin *twin);
+
 /* Its validation accuracy at the end of an epoch, from 1; `own` is what the network has there. Trains the twin up to it. */
 esper_status esper_twin_accuracy(esper_twin *twin, uint32_t epoch, double own, double *accuracy_out);
 

@@ -21,8 +21,6 @@ enum {
 };                                  /* of a graph, where nobody says how many, and of networks each, at least */
 enum { GATHER_PARTS = 64 };         /* parts of a block of samples that is gathered, over all networks, if 2 to 16 each */
 
-enum { SOME_PROGRAMS = 64 };
-
 struct cuda_group {
     cuda_group  *next;
     uint64_t     hash, used;
@@ -490,6 +488,7 @@ static esper_status call_lanes(cuda_lanes_table *table, const cuda_call *call, c
 typedef struct caller {
     cuda_lanes_table *table;
     cuda_group       *group; /* NULL: at once */
+    int               branches; /* into which what many have in common is cut */
     int               room_calls, room_lanes;
 } caller;
 
@@ -537,14 +536,12 @@ static int most_lanes(const caller *self, int n)
 {
     int pieces = n / BRANCH_LANES;
 
-    if (self->group == NULL || pieces <= 1 || self->table->branches <= 1)
-        return ESPER_CUDA_LANES;
-    pieces = pieces < self->table->branches ? pieces : self->table->branches;
-    n = (n + pieces - 1) / pieces;
+    pieces = pieces < self->branches ? pieces : self->branches;
+    n = pieces > 1 ? (n + pieces - 1) / pieces : n;
     return n < ESPER_CUDA_LANES ? n : ESPER_CUDA_LANES;
 }
 
-enum { SPARE_BLOCKS = 2048 }; /* of a launch, that find nothing to do: some microseconds */
+enum { SPARE_BLOCKS = 8192 }; /* of a launch, that find nothing to do: two microseconds, no more than another launch */
 
 /* Works that have nothing to do with each other: those of one kind together, but for narrow ones beside so wide ones that most blocks would
  * find nothing to do. `works` is used up, and so is `members`, which a group wants to know. */
@@ -737,7 +734,7 @@ static void drop_oldest(cuda_lanes_table *table)
 
 static esper_status make_group(cuda_lanes_table *table, const cuda_program *const *programs, int n, cuda_group *group)
 {
-    caller self = {.table = table, .group = group};
+    caller self = {.table = table, .group = group, .branches = 1};
 
     group->ids = esper_mem_alloc((size_t)n * sizeof(*group->ids));
     if (group->ids == NULL)
@@ -831,8 +828,33 @@ static esper_status capture_graph(cuda_lanes_table *table, const cuda_group *gro
     return status;
 }
 
+/* The calls of a group as those of a graph, with branches: one behind the other these would do no good. */
+static esper_status cut_into_branches(cuda_lanes_table *table, const cuda_program *const *programs, cuda_group *group)
+{
+    cuda_group cut = {.n_programs = group->n_programs};
+    caller self = {.table = table, .group = &cut, .branches = table->branches};
+    esper_status status = list_programs(&self, programs, group->n_programs);
+
+    if (status == ESPER_OK) {
+        cuda_group whole = *group;
+
+        group->calls = cut.calls;
+        group->lanes = cut.lanes;
+        group->members = cut.members;
+        group->n_calls = cut.n_calls;
+        group->n_lanes = cut.n_lanes;
+        cut.calls = whole.calls;
+        cut.lanes = whole.lanes;
+        cut.members = whole.members;
+    }
+    esper_mem_free(cut.calls);
+    esper_mem_free((void *)cut.lanes);
+    esper_mem_free(cut.members);
+    return status;
+}
+
 /* A driver without graphs is launched call by call, and so is a group whose graph could not be made. */
-static void make_graph(cuda_lanes_table *table, cuda_group *group)
+static void make_graph(cuda_lanes_table *table, const cuda_program *const *programs, cuda_group *group)
 {
     const esper_cuda_driver *driver = &esper_cuda_driver_now;
     bool draws = driver->cuGraphCreate != NULL && driver->cuGraphAddKernelNode != NULL && !table->in_line;
@@ -842,7 +864,9 @@ static void make_graph(cuda_lanes_table *table, cuda_group *group)
 
     if (table->timed || driver->cuGraphInstantiate == NULL || (!draws && driver->cuStreamBeginCapture == NULL))
         return;
-    status = draws ? draw_graph(group, &graph) : capture_graph(table, group, &graph);
+    status = draws && table->branches > 1 ? cut_into_branches(table, programs, group) : ESPER_OK;
+    if (status == ESPER_OK)
+        status = draws ? draw_graph(group, &graph) : capture_graph(table, group, &graph);
     if (status != ESPER_OK || ESPER_CUDA_RAW(cuGraphInstantiate, &group->graph, graph, 0) != CUDA_SUCCESS)
         group->graph = NULL;
     if (graph != NULL)
@@ -858,11 +882,11 @@ static int compare_ids(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Many groups are run but once; one of many programs does not stay for long where they grow, and takes milliseconds to make a graph
- * of, as long as a dozen runs take call by call. Its launches fill the device without being beside each other. */
+/* Many groups are run but once. One of many programs does not stay for long where they grow, and takes milliseconds to make a graph of, as
+ * much as a dozen runs call by call; few are soon made one, and gain most from launches beside each other. */
 static int runs_before_graph(const cuda_group *group)
 {
-    return group->n_programs <= SOME_PROGRAMS ? 2 : 32;
+    return group->n_programs <= 16 ? 2 : 24;
 }
 
 esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n)
@@ -905,7 +929,7 @@ esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program
     }
     group->used = ++table->clock;
     if (++group->n_runs == runs_before_graph(group))
-        make_graph(table, group);
+        make_graph(table, programs, group);
     if (group->graph == NULL)
         return launch_group(table, group);
     table->tally->n_launches += group->n_calls;
