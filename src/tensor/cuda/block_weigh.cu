@@ -515,7 +515,7 @@ template <int PRODUCTS> FUNCTION void weigh_16(const esper_lane *lane, float *ro
 
 /* weigh_16 has sixteen output channels of one row by 24 lines of x: eight input channels. */
 #define WEIGH_ON_CORES(name, products)                                  \
-    ESPER_KERNEL_DENSE(esper_block_weigh_8##name, BLOCK_THREADS, 4)     \
+    ESPER_KERNEL_DENSE(esper_block_weigh_8##name, BLOCK_THREADS, 5)     \
     {                                                                   \
         __shared__ float room[ROOM_8];                                  \
         weigh_8<GIVEN, products>(lanes.lane[blockIdx.y], room);         \
@@ -525,7 +525,7 @@ template <int PRODUCTS> FUNCTION void weigh_16(const esper_lane *lane, float *ro
         __shared__ float room[ROOM_8];                                  \
         weigh_8<OF_NORM, products>(lanes.lane[blockIdx.y], room);       \
     }                                                                   \
-    ESPER_KERNEL_DENSE(esper_block_weigh_first_pool##name, BLOCK_THREADS, 4) \
+    ESPER_KERNEL_DENSE(esper_block_weigh_first_pool##name, BLOCK_THREADS, 5) \
     {                                                                   \
         __shared__ float room[ROOM_8];                                  \
         weigh_8<OF_POOL, products>(lanes.lane[blockIdx.y], room);       \
