@@ -81,6 +81,21 @@ static uint64_t hash_kernels(const cuda_lanes_table *table)
     return hash;
 }
 
+/* A kernel is asked for with more than a block gets anyway; another shape may want still more than the last one. */
+static esper_status grant_shared(const cuda_lanes_table *table, cuda_kernel *kernel, int shared)
+{
+    esper_status status;
+
+    if (shared <= kernel->shared)
+        return ESPER_OK;
+    ESPER_TRY(esper_cuda_enter(table->device));
+    status = ESPER_CUDA(cuFuncSetAttribute, kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared);
+    esper_cuda_leave();
+    if (status == ESPER_OK)
+        kernel->shared = shared;
+    return status;
+}
+
 static esper_status kernel_of(cuda_lanes_table *table, const char *name, int shared, CUfunction *function_out)
 {
     CUfunction function;
@@ -88,7 +103,7 @@ static esper_status kernel_of(cuda_lanes_table *table, const char *name, int sha
     for (int i = 0; i < table->n_kernels; i++)
         if (strcmp(table->kernels[i].name, name) == 0) {
             *function_out = table->kernels[i].function;
-            return ESPER_OK;
+            return grant_shared(table, &table->kernels[i], shared);
         }
     if (table->n_kernels == table->room_kernels) {
         int room = table->room_kernels == 0 ? 64 : 2 * table->room_kernels;
@@ -100,16 +115,9 @@ static esper_status kernel_of(cuda_lanes_table *table, const char *name, int sha
         table->room_kernels = room;
     }
     ESPER_TRY(find_kernel(table, name, &function));
-    if (shared > PLAIN_SHARED) {
-        esper_status status = esper_cuda_enter(table->device);
-
-        if (status == ESPER_OK) {
-            status = ESPER_CUDA(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared);
-            esper_cuda_leave();
-        }
-        ESPER_TRY(status);
-    }
-    table->kernels[table->n_kernels++] = (cuda_kernel){.name = name, .function = function};
+    table->kernels[table->n_kernels] = (cuda_kernel){.name = name, .function = function, .shared = PLAIN_SHARED};
+    ESPER_TRY(grant_shared(table, &table->kernels[table->n_kernels], shared));
+    table->n_kernels++;
     *function_out = function;
     return ESPER_OK;
 }

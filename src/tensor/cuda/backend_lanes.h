@@ -73,6 +73,7 @@ enum { CUDA_BUCKETS = 4096, CUDA_GROUPS_KEPT = 256, CUDA_KEPT_MOST = 1 << 16 };
 typedef struct cuda_kernel {
     const char *name; /* the operation's own text */
     CUfunction  function;
+    int         shared;  /* bytes that a block of it may have besides what it declares */
     double      seconds; /* of all its launches, and how many; while they are timed */
     int64_t     n_launches, n_lanes;
 } cuda_kernel;

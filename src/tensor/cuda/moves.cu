@@ -59,13 +59,17 @@ ESPER_KERNEL_PLAIN(esper_scan_flags, 256)
         atomicOr(table->flag, bad);
 }
 
+enum { GATHER_WARPS = CUDA_GATHER_THREADS / 32 };
+
 /* Images, each pixel looked up where window and mirror say it lies; what lies outside of the image, or in the square that is cut
- * out, is black, which is byte 0. A row of one: */
+ * out, is black, which is byte 0. Where a row of one comes from: */
 struct picked_row {
-    const unsigned char *from; /* the row that it comes from, perhaps none */
-    bool black, cuts, flip;
-    int  left, cut_left;
+    const unsigned char *from;
+    int first, step; /* column of pixel 0, and from one pixel to the next; NOWHERE: there is no such row */
+    int cut;         /* column where the square begins; NOWHERE: it has none of this row */
 };
+
+enum { NOWHERE = 1 << 20 };
 
 FUNCTION picked_row row_of(const esper_gather &gather, const esper_pick &pick, int row)
 {
@@ -73,22 +77,21 @@ FUNCTION picked_row row_of(const esper_gather &gather, const esper_pick &pick, i
     int top = pick.cut_y - gather.cutout / 2;
     picked_row r;
 
-    r.from = (const unsigned char *)gather.items +
-             ((int64_t)pick.item * gather.dim[0] * height + (row - y + from_y)) * width;
-    r.black = from_y < 0 || from_y >= height;
-    r.cuts = y >= top && y < top + gather.cutout;
-    r.flip = pick.flip != 0;
-    r.left = pick.left;
-    r.cut_left = pick.cut_x - gather.cutout / 2;
+    r.from = (const unsigned char *)gather.items + ((int64_t)pick.item * gather.dim[0] * height + (row - y + from_y)) * width;
+    r.step = pick.flip != 0 ? -1 : 1;
+    r.first = from_y < 0 || from_y >= height ? NOWHERE : pick.left + (pick.flip != 0 ? width - 1 : 0);
+    r.cut = y >= top && y < top + gather.cutout ? pick.cut_x - gather.cutout / 2 : NOWHERE;
     return r;
 }
 
+/* A load that is not asked for reads some byte that is there: no thread jumps around it. */
 FUNCTION unsigned char byte_of(const esper_gather &gather, const picked_row &r, int x)
 {
-    int width = gather.dim[2], from_x = (r.flip ? width - 1 - x : x) + r.left;
-    bool cut = r.cuts && x >= r.cut_left && x < r.cut_left + gather.cutout;
+    int from_x = r.first + x * r.step;
+    bool is = (unsigned)from_x < (unsigned)gather.dim[2] && (unsigned)(x - r.cut) >= (unsigned)gather.cutout;
+    unsigned char byte = __ldg(is ? r.from + from_x : (const unsigned char *)gather.items);
 
-    return r.black || cut || from_x < 0 || from_x >= width ? 0 : r.from[from_x];
+    return is ? byte : 0;
 }
 
 FUNCTION void gather_image(const esper_gather gather, const esper_pick &pick, int sample)
@@ -96,43 +99,55 @@ FUNCTION void gather_image(const esper_gather gather, const esper_pick &pick, in
     int width = gather.dim[2], n_rows = gather.dim[0] * gather.dim[1];
     float *to = gather.inputs + (int64_t)sample * n_rows * width;
 
-    for (int row = (int)threadIdx.x / 32; row < n_rows; row += CUDA_GATHER_THREADS / 32) { /* a warp makes a row */
+    for (int row = (int)threadIdx.x / 32; row < n_rows; row += GATHER_WARPS) { /* a warp makes a row */
         const float *levels = gather.levels + row / gather.dim[1] * 256;
         picked_row r = row_of(gather, pick, row);
 
         for (int x = (int)threadIdx.x % 32; x < width; x += 32)
-            to[row * width + x] = levels[byte_of(gather, r, x)];
+            to[row * width + x] = __ldg(levels + byte_of(gather, r, x));
     }
 }
 
-/* Some rows of a block's 32 samples: a warp reads 32 pixels of a row of one sample after the other, and writes 32 samples of one pixel
- * after the other. Samples beyond the batch are 0, as pack makes them. */
-FUNCTION void gather_block(const esper_gather gather, const esper_pick *picks, int block, int part, int n_parts,
-                           unsigned char (&bytes)[CUDA_GATHER_THREADS / 32][32][36])
+/* What the warps of a block of threads need to make a row of 32 samples each. */
+struct gather_room {
+    picked_row    from[GATHER_WARPS][32];
+    unsigned char bytes[GATHER_WARPS][32][36]; /* of 32 pixels; a column lies in as many banks */
+};
+
+/* Some rows of a block's 32 samples. A thread finds out where its sample's row comes from; then the warp reads 32 pixels of one sample
+ * after the other, many before it puts the first down, and writes 32 samples of one pixel after the other. Samples beyond the batch
+ * are 0, as pack makes them. */
+FUNCTION void gather_block(const esper_gather gather, const esper_pick *picks, int block, int part, int n_parts, gather_room &room)
 {
+    enum { AT_ONCE = 16 };
     int width = gather.dim[2], n_rows = gather.dim[0] * gather.dim[1], warp = (int)threadIdx.x / 32, place = (int)threadIdx.x % 32;
     int end = n_rows * (part + 1) / n_parts, n_valid = min(32, gather.n - 32 * block);
     float *to = gather.blocks + (int64_t)block * n_rows * width * 32;
 
-    for (int first = n_rows * part / n_parts; first < end; first += CUDA_GATHER_THREADS / 32) {
-        int row = first + warp;
+    for (int first = n_rows * part / n_parts; first < end; first += GATHER_WARPS) {
+        int row = min(first + warp, end - 1); /* the last one twice, where warps are left */
+        const float *levels = gather.levels + row / gather.dim[1] * 256;
 
+        __syncthreads();
+        room.from[warp][place] = row_of(gather, picks[min(place, n_valid - 1)], row);
         for (int first_x = 0; first_x < width; first_x += 32) {
-            int x = first_x + place;
-
             __syncthreads();
-            if (row < end)
-#pragma unroll 8
-                for (int s = 0; s < n_valid; s++)
-                    if (x < width)
-                        bytes[warp][s][place] = byte_of(gather, row_of(gather, picks[s], row), x);
-            __syncthreads();
-            if (row < end) {
-                const float *levels = gather.levels + row / gather.dim[1] * 256;
+            for (int s = 0; s < n_valid; s += AT_ONCE) {
+                unsigned char found[AT_ONCE];
 
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; k++)
+                    found[k] = byte_of(gather, room.from[warp][s + k], first_x + place);
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; k++)
+                    room.bytes[warp][s + k][place] = found[k];
+            }
+            __syncthreads();
 #pragma unroll 8
-                for (int i = 0; i < min(32, width - first_x); i++)
-                    to[(int64_t)(row * width + first_x + i) * 32 + place] = place < n_valid ? levels[bytes[warp][place][i]] : 0.0f;
+            for (int i = 0; i < min(32, width - first_x); i++) {
+                float level = __ldg(levels + room.bytes[warp][place][i]);
+
+                to[(int64_t)(row * width + first_x + i) * 32 + place] = place < n_valid ? level : 0.0f;
             }
         }
     }
@@ -152,7 +167,7 @@ ESPER_KERNEL_PLAIN(esper_gather_batch, 128)
     const cuda_gather_table *table = (const cuda_gather_table *)(const void *)lanes.lane[blockIdx.y];
     __shared__ __align__(16) esper_gather gather;
     __shared__ __align__(16) esper_pick picks[32];
-    __shared__ unsigned char bytes[CUDA_GATHER_THREADS / 32][32][36];
+    __shared__ gather_room room;
     int sample = (int)blockIdx.x, n;
 
     fetch(&gather, &table->gather, sizeof(gather) / 4);
@@ -167,7 +182,7 @@ ESPER_KERNEL_PLAIN(esper_gather_batch, 128)
         __syncthreads();
         if (gather.targets != NULL && part == 0 && 32 * block + (int)threadIdx.x < gather.n && threadIdx.x < 32)
             gather.targets[32 * block + threadIdx.x] = gather.labels[picks[threadIdx.x].item];
-        gather_block(gather, picks, block, part, n_parts, bytes);
+        gather_block(gather, picks, block, part, n_parts, room);
         return;
     }
     if (sample >= gather.n)
