@@ -34,6 +34,8 @@ part() {
         echo "#undef CONVOLVE"
         echo "#undef CONVOLVE_3"
         echo "#undef WEIGH"
+        echo "#undef WEIGH_ON_CORES"
+        echo "#undef CONVOLVE_AHEAD"
     } >"$to.new"
     mv "$to.new" "$to"
     echo "#include \"${kind}_$name.cu\"" >>"$made/parts.inc"
@@ -49,10 +51,10 @@ part conv no_products 's/^( *)mma_16x8x8\((sum\[oy\]\[ox\]), (.*), (.*)\);/\1\2[
 part conv no_moments 's/if \(BACK \|\| !block_has_norm\(lane\) \|\| !lane_trains\(lane\)\)/if (true)/'
 part conv no_weights 's/^( *)stage_weights<3, BACK>/\1if (first_in == 12345678) stage_weights<3, BACK>/'
 part conv no_stores 's/if \(out \+ o < v\.out_c && i < n_rows && j < n_columns\)/if (out + o < v.out_c \&\& i < n_rows \&\& j < n_columns \&\& sum[i][j][o] == 1.2345678f)/'
-part conv no_split 's/^( *)tf32_split\((.*), &([^,]*), &([^,]*)\);/\1\3 = \4 = __float_as_uint(\2);/'
+part conv no_split 's/^( *)tf32_parts<PRODUCTS>\((.*), &([^,]*), &([^,]*)\);/\1\3 = \4 = __float_as_uint(\2);/'
 part conv one_product 's/kind < 3/kind < 1/'
-part conv two_blocks 's/^(CONVOLVE_3\(.*), 3\)/\1, 2)/'
-part conv four_blocks 's/^(CONVOLVE_3\(.*), 3\)/\1, 4)/'
+part conv two_blocks 's/^(CONVOLVE_3\(.*), 3, 3\)/\1, 2, 3)/'
+part conv four_blocks 's/^(CONVOLVE_3\(.*), 3, 3\)/\1, 4, 3)/'
 part weigh whole
 part weigh no_loads 's/return is \? \*reinterpret_cast<const float2 \*>\(from\)/return is \&\& from == (const float *)12345678 ? *reinterpret_cast<const float2 *>(from)/'
 part weigh no_products 's/^( *)mma_3\(c, a_hi, a_lo, b\.hi, b\.lo\);/\1c[0] += __uint_as_float(a_hi[0] ^ a_hi[1] ^ a_hi[2] ^ a_hi[3] ^ a_lo[0] ^ a_lo[1] ^ a_lo[2] ^ a_lo[3] ^ b.hi[0] ^ b.hi[1] ^ b.lo[0] ^ b.lo[1]);/'

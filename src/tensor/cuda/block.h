@@ -31,6 +31,7 @@ enum {
     BLOCK_ITEMS = 512,   /* quads of samples at a pixel, or at a window, that a block of threads works on at once */
     BLOCK_WEIGHTS = 9216, /* floats of shared memory for weights: they come a few channels at a time */
     BLOCK_WEIGHTS_TENSOR = 11520, /* where tensor cores are used: 32 channels to 32 */
+    BLOCK_WEIGHTS_AHEAD = 6000, /* where pixels come two rows ahead: 16 channels to 32 */
     BLOCK_OUT_TENSOR = 8, /* output channels of a warp there */
     BLOCK_ROW_PIXELS = 64, /* a part of the weights' gradient is a sum over at least so many pixels */
     BLOCK_PARTS_FLOATS = 1 << 14, /* where these parts of one block of samples take more, there are fewer of them */
@@ -104,6 +105,12 @@ BLOCK_FUNCTION bool block_is_tensor(const block_conv *v)
     return ESPER_BLOCK_CONV_TENSOR && block_side(v) == 3 && v->in_c >= 3 && v->out_c >= 5;
 }
 
+/* Where no image has more than 2 x 2 pixels a tile has them all. */
+BLOCK_FUNCTION bool block_is_small(const block_conv *v)
+{
+    return v->out_h <= 2 && v->out_w <= 2 && v->in_c > 4;
+}
+
 /* Input channels that such a product has. */
 BLOCK_FUNCTION int block_depth(const block_conv *v)
 {
@@ -156,6 +163,25 @@ BLOCK_FUNCTION block_cut block_cut_of(const block_conv *v)
         cut.chunk = block_divide(cut.chunk, block_depth(v)) * block_depth(v);
     cut.blocks = v->groups * cut.channel_blocks * cut.pixel_blocks;
     return cut;
+}
+
+/* Where pixels come two rows ahead: rows of shared memory for so many pixels, and from a channel to the next, in floats; all of them; and
+ * input channels whose weights are there beside them, in 64 KiB together. */
+#define BLOCK_AHEAD_ROWS(side)    ((side) / 2)
+#define BLOCK_AHEAD_CHANNEL(side) (16 * (side) + 8)
+
+BLOCK_FUNCTION int block_ahead_floats(const block_conv *v)
+{
+    int side = block_is_small(v) ? 4 : BLOCK_TILE + 2;
+
+    return BLOCK_WARPS * BLOCK_AHEAD_ROWS(side) * block_depth(v) * BLOCK_AHEAD_CHANNEL(side);
+}
+
+BLOCK_FUNCTION int block_ahead_chunk(const block_conv *v, const block_cut *cut)
+{
+    int most = BLOCK_WEIGHTS_AHEAD / (9 * cut->stride) / block_depth(v) * block_depth(v);
+
+    return cut->chunk < most ? cut->chunk : most;
 }
 
 /* How the gradient of the weights is cut: a warp makes `out` by `in` channels with so many rows of taps, over some rows of

@@ -574,10 +574,227 @@ template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_3
     }
 }
 
+/* ------------------------------------------------------------------------------------------------ with pixels two rows ahead */
+
+/* Another form of the same, for who asks for it (ESPER_CUDA_CONV=ahead): it is to take the place of the one above where it is measured
+ * to be faster (dev/gpu/conv_lab.cu has both). The same products in the same order, so bits are the same. */
+
+/* Pixels come by asynchronous copies into rows of shared memory that a warp has to itself, two rows ahead of those that it multiplies:
+ *
+ *     [row of the tile's input % ROWS][channel, DEPTH][pixel, SIDE][16 samples]
+ *
+ * Channels are so far apart that what a warp reads at once, two samples each of eight rows of a product by four channels, lies in
+ * banks of its own. A thread copies four samples at a time: of eight channels at a pixel, or four at two, the whole warp. */
+template <int DEPTH, int TILE> struct pixel_rows {
+    static constexpr int SIDE = TILE + 2, ROWS = BLOCK_AHEAD_ROWS(SIDE), CHANNEL = BLOCK_AHEAD_CHANNEL(SIDE), ROW = DEPTH * CHANNEL;
+    static_assert(SIDE % ROWS == 0, "a row's place is known when this is compiled");
+};
+
+/* Where a thread copies from: its four samples, at its channel and its first pixel, of the first row of a tile's input. */
+struct pixel_source {
+    const float *at;       /* perhaps none */
+    unsigned     there;    /* a bit for each pixel of a row from there on that the image and the channels have */
+    int          iy;       /* of the first row */
+};
+
+FUNCTION void copy_samples(float *to, const float *from, bool is)
+{
+#ifdef __CUDA_ARCH__
+    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(__cvta_generic_to_global(from)), "r"(is ? 16 : 0)
+                 : "memory");
+#else
+    *reinterpret_cast<float4 *>(to) = is ? *reinterpret_cast<const float4 *>(from) : make_float4(0, 0, 0, 0);
+#endif
+}
+
+/* Row `i`, to `rows` of the warp, and it is a row of copies by itself. */
+template <int DEPTH, int TILE> FUNCTION void copy_row(const block_conv &v, const pixel_source &from, int i, float *rows)
+{
+    typedef pixel_rows<DEPTH, TILE> ring;
+    constexpr int STEP = 8 / DEPTH; /* pixels that a warp copies at a time */
+    int place = threadIdx.x % 32, iy = from.iy + i;
+    unsigned there = iy >= 0 && iy < v.in_h ? from.there : 0;
+    const float *at = from.at + (int64_t)(i * v.in_w) * ESPER_CUDA_BLOCK;
+    float *to = rows + i % ring::ROWS * ring::ROW + place / 4 % DEPTH * ring::CHANNEL + place / 4 / DEPTH * 16 + place % 4 * 4;
+
+#pragma unroll
+    for (int k = 0; k < ring::SIDE; k += STEP)
+        copy_samples(to + k * 16, at + k * ESPER_CUDA_BLOCK, (there >> k & 1) != 0);
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+/* Until all of the warp's rows but the last N are there. */
+template <int N> FUNCTION void await_rows(void)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
+#endif
+    __syncwarp();
+}
+
+/* What row `i` of a tile's input gives to its outputs, TILE x TILE pixels of 16 samples by 8 channels. `row`: at the thread's two
+ * samples of its channel. Products of one kind follow each other, each to a pixel of its own, that none waits for the one before. */
+template <int TILE, int PRODUCTS>
+FUNCTION void multiply_row_ahead(int i, const float *row, const unsigned (&w_hi)[9][2], const unsigned (&w_lo)[9][2],
+                           float (&sum)[TILE][TILE][4])
+{
+#pragma unroll
+    for (int j = 0; j < TILE + 2; j++) {
+        unsigned hi[4], lo[4];
+
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            float2 two = *reinterpret_cast<const float2 *>(row + 4 * k * pixel_rows<8, TILE>::CHANNEL + j * 16);
+
+            tf32_parts<PRODUCTS>(two.x, &hi[2 * k], &lo[2 * k]);
+            tf32_parts<PRODUCTS>(two.y, &hi[2 * k + 1], &lo[2 * k + 1]);
+        }
+#pragma unroll
+        for (int kind = 3 - PRODUCTS; kind < 3; kind++)
+#pragma unroll
+            for (int tap = 0; tap < 9; tap++) {
+                int oy = i - tap / 3, ox = j - tap % 3;
+
+                if (oy >= 0 && oy < TILE && ox >= 0 && ox < TILE)
+                    mma_16x8x8(sum[oy][ox], kind == 0 ? lo : hi, kind == 1 ? w_lo[tap] : w_hi[tap]);
+            }
+    }
+}
+
+/* The same for up to four channels: two taps side by side make eight. */
+template <int TILE, int PRODUCTS>
+FUNCTION void multiply_row_ahead(int i, const float *row, const unsigned (&w_hi)[9][1], const unsigned (&w_lo)[9][1],
+                           float (&sum)[TILE][TILE][4])
+{
+    unsigned part[2][TILE + 2][2]; /* hi, lo */
+
+#pragma unroll
+    for (int j = 0; j < TILE + 2; j++) {
+        float2 two = *reinterpret_cast<const float2 *>(row + j * 16);
+
+        tf32_parts<PRODUCTS>(two.x, &part[0][j][0], &part[1][j][0]);
+        tf32_parts<PRODUCTS>(two.y, &part[0][j][1], &part[1][j][1]);
+    }
+#pragma unroll
+    for (int kind = 3 - PRODUCTS; kind < 3; kind++)
+#pragma unroll
+        for (int dy = 0; dy < 3; dy++)
+#pragma unroll
+            for (int ox = 0; ox < TILE; ox++)
+                if (i - dy >= 0 && i - dy < TILE) {
+                    const unsigned(&left)[2] = part[kind == 0][ox], (&right)[2] = part[kind == 0][ox + 1];
+                    const unsigned a[4] = {left[0], left[1], right[0], right[1]};
+                    const unsigned b[2] = {kind == 1 ? w_lo[3 * dy][0] : w_hi[3 * dy][0],
+                                           kind == 1 ? w_lo[3 * dy + 1][0] : w_hi[3 * dy + 1][0]};
+
+                    mma_16x8x8(sum[i - dy][ox], a, b);
+                }
+#pragma unroll
+    for (int kind = 3 - PRODUCTS; kind < 3; kind++)
+#pragma unroll
+        for (int dy = 0; dy < 3; dy++)
+#pragma unroll
+            for (int ox = 0; ox < TILE; ox++)
+                if (i - dy >= 0 && i - dy < TILE)
+                    mma_16x8x4(sum[i - dy][ox], part[kind == 0][ox + 2],
+                               kind == 1 ? w_lo[3 * dy + 2][0] : w_hi[3 * dy + 2][0]);
+}
+
+template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_ahead(const esper_lane *lane, float *weights)
+{
+    typedef pixel_rows<DEPTH, TILE> ring;
+    conv_work work;
+
+    if (!conv_work_of<BACK>(lane, &work))
+        return;
+    const block_conv &v = work.v;
+    work.cut.chunk = block_ahead_chunk(&v, &work.cut);
+
+    const block_cut &cut = work.cut;
+    const int place = threadIdx.x % 32, row = place / 4, column = place % 4, plane = v.in_h * v.in_w * ESPER_CUDA_BLOCK;
+    const float *own_weights = weights + column * 9 * cut.stride + work.out - work.first_out + row;
+    float *rows = weights + cut.chunk * 9 * cut.stride + threadIdx.x / 32 * (ring::ROWS * ring::ROW);
+
+    /* What a share copies of the channels from first_in on. */
+    auto source_of = [&](int share, int first_in) {
+        int tile = share / 2, ix = tile % cut.tiles_x * BLOCK_TILE - v.pad + row / DEPTH, channel = first_in + row % DEPTH;
+        pixel_source from;
+
+        from.iy = tile / cut.tiles_x * BLOCK_TILE - v.pad;
+        from.at = work.x + channel * plane + (from.iy * v.in_w + ix) * ESPER_CUDA_BLOCK + share % 2 * 16 + column * 4;
+        from.there = 0;
+#pragma unroll
+        for (int k = 0; k < ring::SIDE; k++)
+            from.there |= ix + k >= 0 && ix + k < v.in_w && channel < v.in_c ? 1u << k : 0u;
+        return from;
+    };
+    auto is_mine = [&](int share) { return share < cut.shares && work.out < v.out_c; };
+    pixel_source from = source_of(work.first_share, 0);
+
+    if (is_mine(work.first_share))
+#pragma unroll
+        for (int i = 0; i < ring::ROWS - 1; i++)
+            copy_row<DEPTH, TILE>(v, from, i, rows);
+    for (int turn = 0; turn < cut.turns; turn++) {
+        int share = work.first_share + turn * cut.pixel_warps, next_share = share + cut.pixel_warps;
+        float sum[TILE][TILE][4];
+
+#pragma unroll
+        for (int i = 0; i < TILE * TILE * 4; i++)
+            sum[i / 4 / TILE][i / 4 % TILE][i % 4] = 0.0f;
+        for (int first_in = 0; first_in < v.in_c; first_in += cut.chunk) {
+            int n_in = min(cut.chunk, block_divide(v.in_c - first_in, DEPTH) * DEPTH);
+
+            if (turn == 0 || cut.chunk < v.in_c) {
+                __syncthreads();
+                stage_weights<3, BACK>(v, cut, work.w, cut.channel_warps * BLOCK_OUT_TENSOR, work.first_out, first_in, n_in,
+                                       weights);
+                __syncthreads();
+            }
+            for (int c = 0; c < n_in && is_mine(share); c += DEPTH) {
+                bool goes_on = first_in + c + DEPTH < v.in_c, ends = !goes_on && (turn + 1 == cut.turns || !is_mine(next_share));
+                pixel_source next = source_of(goes_on ? share : next_share, goes_on ? first_in + c + DEPTH : 0);
+                unsigned w_hi[9][DEPTH / 4], w_lo[9][DEPTH / 4];
+
+                next.there = ends ? 0 : next.there;
+#pragma unroll
+                for (int tap = 0; tap < 9; tap++)
+#pragma unroll
+                    for (int k = 0; k < DEPTH / 4; k++)
+                        tf32_parts<PRODUCTS>(own_weights[((c + 4 * k) * 9 + tap) * cut.stride], &w_hi[tap][k], &w_lo[tap][k]);
+#pragma unroll
+                for (int i = 0; i < ring::SIDE; i++) {
+                    const int ahead = i + ring::ROWS - 1;
+
+                    await_rows<ring::ROWS - 2>();
+                    copy_row<DEPTH, TILE>(v, ahead < ring::SIDE ? from : next, ahead % ring::SIDE, rows);
+                    if ((i > 0 && i + 1 < ring::SIDE) || (from.iy + i >= 0 && from.iy + i < v.in_h))
+                        multiply_row_ahead<TILE, PRODUCTS>(i, rows + i % ring::ROWS * ring::ROW + column * ring::CHANNEL + 2 * row, w_hi, w_lo, sum);
+                }
+                from = next;
+            }
+        }
+        if (is_mine(share)) {
+            int tile = share / 2;
+
+            put_share<TILE, BACK>(lane, work, share, tile / cut.tiles_x * BLOCK_TILE, tile % cut.tiles_x * BLOCK_TILE, sum);
+        }
+    }
+}
+
 #else
 
 /* Devices without tensor cores for floats: a share is four of the warp's channels. */
 template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
+{
+    convolve<3, BLOCK_OUT_TENSOR / 2, 2, BACK>(lane, weights);
+}
+
+template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_ahead(const esper_lane *lane, float *weights)
 {
     convolve<3, BLOCK_OUT_TENSOR / 2, 2, BACK>(lane, weights);
 }
@@ -602,3 +819,19 @@ CONVOLVE_3(_small, 8, 2, 4, 3)
 CONVOLVE_3(_tf32, 8, 4, 3, 1)
 CONVOLVE_3(_few_tf32, 4, 4, 3, 1)
 CONVOLVE_3(_small_tf32, 8, 2, 4, 1)
+
+#define CONVOLVE_AHEAD(name, depth, tile, dense)                              \
+    ESPER_KERNEL_DENSE(esper_block_conv_ahead##name, BLOCK_THREADS, dense)      \
+    {                                                                         \
+        ESPER_SHARED(float, weights);                                         \
+        convolve_ahead<depth, tile, false, 3>(lanes.lane[blockIdx.y], weights); \
+    }                                                                         \
+    ESPER_KERNEL_DENSE(esper_block_conv_back_ahead##name, BLOCK_THREADS, dense) \
+    {                                                                         \
+        ESPER_SHARED(float, weights);                                         \
+        convolve_ahead<depth, tile, true, 3>(lanes.lane[blockIdx.y], weights); \
+    }
+
+CONVOLVE_AHEAD(, 8, 4, 3)
+CONVOLVE_AHEAD(_few, 4, 4, 3)
+CONVOLVE_AHEAD(_small, 8, 2, 4)
