@@ -52,6 +52,10 @@ esper_status esper_backend_set_precision(esper_backend *be, esper_precision prec
 
 esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out)
 {
+    if (bytes == 0) {
+        *mem_out = NULL;
+        return ESPER_OK;
+    }
     return be->ops->alloc(be, bytes, mem_out);
 }
 

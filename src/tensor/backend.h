@@ -144,6 +144,7 @@ void         esper_backend_close(esper_backend *be);
 esper_status esper_backend_set_precision(esper_backend *be, esper_precision precision);
 const char  *esper_precision_name(esper_precision precision); /* "fp32" */
 
+/* Of 0 bytes there is NULL. */
 esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
 void         esper_backend_release(esper_backend *be, void *mem); /* NULL: nothing */
 bool         esper_backend_supports(const esper_backend *be, esper_op_kind kind);
