@@ -240,7 +240,8 @@ typedef struct esper_gather {
     const uint8_t   *labels;    /* of items; NULL for tokens */
     const float     *levels;    /* (C, 256) what a byte of an image stands for */
     float           *inputs;    /* (n, C, H, W), (n, F), or int32 (n, T) */
-    float           *blocks;    /* of images: where they go instead, in the backend's layout of blocks; NULL: nowhere */
+    void            *blocks;    /* of images: where they go instead, in the backend's layout of blocks; NULL: nowhere */
+    int32_t          layout;    /* of blocks: the backend's word for it */
     int32_t         *targets;   /* (n) or (n, T); NULL: nobody wants them */
 } esper_gather;
 

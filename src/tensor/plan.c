@@ -422,8 +422,10 @@ esper_status esper_plan_gather(esper_plan *plan, esper_backend_stream *stream, i
     gather->inputs = esper_bound_data(net, lowered->input);
     gather->blocks = NULL;
     for (int o = 0; o < lowered->n_ops && !is_read; o++)
-        if (lowered->ops[o].kind == ESPER_OP_PACK && lowered->ops[o].attr.pack.of_batch)
+        if (lowered->ops[o].kind == ESPER_OP_PACK && lowered->ops[o].attr.pack.of_batch) {
             gather->blocks = esper_bound_data(net, lowered->ops[o].out[0]);
+            gather->layout = lowered->tensors[lowered->ops[o].out[0]].layout;
+        }
     net->packed = gather->blocks != NULL;
     return esper_backend_gather(plan->backend, stream, gather, picks);
 }

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/samples.h"
+#include "tensor/cuda/kernels.h"
 
 enum { BATCH = 41 };
 
@@ -18,6 +19,47 @@ static void check_good(esper_status status)
 {
     if (status != ESPER_OK)
         fail_msg("%s: %s", esper_status_name(status), esper_last_error());
+}
+
+/* The nearest bf16, halves to even. */
+static uint32_t half_of(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+
+/* The same in blocks of words of two channels: of C channels the last word has one, if C is odd. */
+static void compare_halves(esper_backend *be, esper_gather *gather, const esper_pick *picks, const float *wanted,
+                           size_t n_in)
+{
+    size_t n = (size_t)gather->n, n_blocks = (n + 31) / 32, C = (size_t)gather->dim[0], plane = n_in / C;
+    size_t each = (C + 1) / 2 * plane, bytes = n_blocks * 32 * each * sizeof(uint32_t);
+    uint32_t *given = malloc(bytes);
+    void *blocks;
+
+    check_good(esper_backend_alloc(be, bytes, &blocks));
+    check_good(esper_backend_fill(be, NULL, blocks, 7.0f, bytes / sizeof(float)));
+    gather->blocks = blocks;
+    gather->layout = ESPER_CUDA_HALVES;
+    check_good(esper_backend_gather(be, NULL, gather, picks));
+    check_good(esper_backend_read(be, given, blocks, bytes));
+    for (size_t s = 0; s < n_blocks * 32; s++)
+        for (size_t i = 0; i < each; i++) {
+            size_t low = s * n_in + i / plane * 2 * plane + i % plane;
+            uint32_t word = given[(s / 32 * each + i) * 32 + s % 32];
+            uint32_t right = s < n ? half_of(wanted[low]) : 0;
+
+            if (s < n && i / plane * 2 + 1 < C)
+                right |= half_of(wanted[low + plane]) << 16;
+            if (word != right)
+                fail_msg("sample %zu of %zu, word %zu: %08x, expected %08x", s, n, i, word, right);
+        }
+    gather->blocks = NULL;
+    gather->layout = 0;
+    esper_backend_release(be, blocks);
+    free(given);
 }
 
 /* The same in blocks of 32 samples, of which the last one is filled up with zeros. */
@@ -112,6 +154,7 @@ static void compare(const esper_dataset_desc *desc, esper_split split, bool trai
             if (info->kind == ESPER_DATASET_IMAGES) {
                 esper_batch_pick(sampler, b, picks, given_ids);
                 compare_blocks(be, &gather, picks, wanted, n_in);
+                compare_halves(be, &gather, picks, wanted, n_in);
             }
         }
     }

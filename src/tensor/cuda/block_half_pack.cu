@@ -88,6 +88,8 @@ ESPER_KERNEL(esper_half_pack, BLOCK_GROUP_THREADS)
     const esper_lane *lane = lanes.lane[blockIdx.y];
     const esper_view *x = &lane->in[0];
 
+    if (lane->attr.pack.of_batch && lane->pass->packed)
+        return;
     to_words(lane, x, (const float *)x->data, data_words(&lane->out[0], pixels_of(x).block), false, tile);
 }
 

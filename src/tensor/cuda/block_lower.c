@@ -33,7 +33,7 @@ esper_status esper_cuda_lower(const esper_net *net, int max_samples, esper_preci
     for (int o = 0; o < lowered.n_ops; o++) {
         esper_op *op = &lowered.ops[o];
 
-        if (op->kind == ESPER_OP_PACK && op->in[0] == net->input && op->variant == ESPER_CUDA_BLOCKED)
+        if (op->kind == ESPER_OP_PACK && op->in[0] == net->input)
             op->attr.pack.of_batch = net->tensors[net->input].rank == 3;
     }
     *lowered_out = lowered;

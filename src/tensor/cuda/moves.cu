@@ -1,5 +1,5 @@
 /* Copies and fills of many networks in one launch, the scan that raises flags, and batches out of samples on the device. */
-#include "tensor/cuda/dialect.cuh"
+#include "tensor/cuda/mma_half.cuh"
 #include "tensor/cuda/moves.h"
 
 template <typename T>
@@ -108,46 +108,59 @@ FUNCTION void gather_image(const esper_gather gather, const esper_pick &pick, in
     }
 }
 
-/* What the warps of a block of threads need to make a row of 32 samples each. */
+/* What the warps of a block of threads need to make a row of 32 samples each, of a channel or of two. */
 struct gather_room {
-    picked_row    from[GATHER_WARPS][32];
-    unsigned char bytes[GATHER_WARPS][32][36]; /* of 32 pixels; a column lies in as many banks */
+    picked_row    from[2][GATHER_WARPS][32];
+    unsigned char bytes[2][GATHER_WARPS][32][36]; /* of 32 pixels; a column lies in as many banks */
 };
 
 /* Some rows of a block's 32 samples. A thread finds out where its sample's row comes from; then the warp reads 32 pixels of one sample
- * after the other, many before it puts the first down, and writes 32 samples of one pixel after the other. Samples beyond the batch
- * are 0, as pack makes them. */
+ * after the other, many before it puts the first down, and writes 32 samples of one pixel after the other: of a channel as floats, or of
+ * two as words (tensor/cuda/block_half.h). Samples beyond the batch are 0, as pack makes them, and so is a channel that is not there. */
+template <bool HALVES>
 FUNCTION void gather_block(const esper_gather gather, const esper_pick *picks, int block, int part, int n_parts, gather_room &room)
 {
-    enum { AT_ONCE = 16 };
-    int width = gather.dim[2], n_rows = gather.dim[0] * gather.dim[1], warp = (int)threadIdx.x / 32, place = (int)threadIdx.x % 32;
+    enum { AT_ONCE = 16, CHANNELS = HALVES ? 2 : 1 };
+    int height = gather.dim[1], width = gather.dim[2], n_rows = (gather.dim[0] + CHANNELS - 1) / CHANNELS * height;
+    int warp = (int)threadIdx.x / 32, place = (int)threadIdx.x % 32;
     int end = n_rows * (part + 1) / n_parts, n_valid = min(32, gather.n - 32 * block);
-    float *to = gather.blocks + (int64_t)block * n_rows * width * 32;
+    float *to = static_cast<float *>(gather.blocks) + (int64_t)block * n_rows * width * 32;
 
     for (int first = n_rows * part / n_parts; first < end; first += GATHER_WARPS) {
         int row = min(first + warp, end - 1); /* the last one twice, where warps are left */
-        const float *levels = gather.levels + row / gather.dim[1] * 256;
+        int channel = row / height * CHANNELS, next = min(channel + 1, gather.dim[0] - 1);
+        const float *levels = gather.levels + channel * 256;
 
         __syncthreads();
-        room.from[warp][place] = row_of(gather, picks[min(place, n_valid - 1)], row);
+        room.from[0][warp][place] = row_of(gather, picks[min(place, n_valid - 1)], channel * height + row % height);
+        if (HALVES)
+            room.from[1][warp][place] = row_of(gather, picks[min(place, n_valid - 1)], next * height + row % height);
         for (int first_x = 0; first_x < width; first_x += 32) {
             __syncthreads();
-            for (int s = 0; s < n_valid; s += AT_ONCE) {
+            for (int turn = 0; turn < (n_valid + AT_ONCE - 1) / AT_ONCE * CHANNELS; turn++) { /* sixteen samples of a channel */
+                int c = turn % CHANNELS, sample = turn / CHANNELS * AT_ONCE;
                 unsigned char found[AT_ONCE];
 
 #pragma unroll
                 for (int k = 0; k < AT_ONCE; k++)
-                    found[k] = byte_of(gather, room.from[warp][s + k], first_x + place);
+                    found[k] = byte_of(gather, room.from[c][warp][sample + k], first_x + place);
 #pragma unroll
                 for (int k = 0; k < AT_ONCE; k++)
-                    room.bytes[warp][s + k][place] = found[k];
+                    room.bytes[c][warp][sample + k][place] = found[k];
             }
             __syncthreads();
 #pragma unroll 8
             for (int i = 0; i < min(32, width - first_x); i++) {
-                float level = __ldg(levels + room.bytes[warp][place][i]);
+                float *one = to + (int64_t)(row * width + first_x + i) * 32 + place;
+                float low = __ldg(levels + room.bytes[0][warp][place][i]);
 
-                to[(int64_t)(row * width + first_x + i) * 32 + place] = place < n_valid ? level : 0.0f;
+                low = place < n_valid ? low : 0.0f;
+                if (HALVES) {
+                    float high = __ldg(gather.levels + next * 256 + room.bytes[1][warp][place][i]);
+
+                    *reinterpret_cast<unsigned *>(one) = bf16_pack(low, place < n_valid && next > channel ? high : 0.0f);
+                } else
+                    *one = low;
             }
         }
     }
@@ -182,7 +195,10 @@ ESPER_KERNEL_PLAIN(esper_gather_batch, 128)
         __syncthreads();
         if (gather.targets != NULL && part == 0 && 32 * block + (int)threadIdx.x < gather.n && threadIdx.x < 32)
             gather.targets[32 * block + threadIdx.x] = gather.labels[picks[threadIdx.x].item];
-        gather_block(gather, picks, block, part, n_parts, room);
+        if (gather.layout == ESPER_CUDA_HALVES)
+            gather_block<true>(gather, picks, block, part, n_parts, room);
+        else
+            gather_block<false>(gather, picks, block, part, n_parts, room);
         return;
     }
     if (sample >= gather.n)
