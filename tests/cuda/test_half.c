@@ -1,7 +1,7 @@
 /* ctest: cost=10 kernels=ref64 cuda=only */
 /* Activations of bf16 on the cuda backend's kernels. Convolutions over words of two channels, forward and back, against ref64's on numbers
  * that bf16 has: what is written as bf16 within half a last place of it, gradients of weights within 2e-5 of the largest; channels and images
- * that fill tiles and such as are cut by them. The same bits in another order of blocks and threads. */
+ * that fill tiles and such as are cut by them. Where dy is formed on the way, the bits that there are when it is written first. The same bits in another order of blocks and threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -219,10 +219,86 @@ static void test_convolutions(void **state)
         check(&shapes[i]);
 }
 
+/* ------------------------------------------------------------------------------------------------ a first layer */
+
+/* The gradient of the weights of a convolution with a norm behind it; to be freed. */
+static float *run_layer(const shape *s, bool relu, bool pool, bool with_dx)
+{
+    const esper_cuda_op *op = esper_cuda_op_of(ESPER_OP_CONV_NORM, ESPER_CUDA_HALVES);
+    int h = s->h + 2 * s->pad - 2, w = s->w + 2 * s->pad - 2, C = s->out_c, shrink = pool ? 2 : 1;
+    esper_pass pass = {.n_samples = s->n, .training = true, .loss_scale = 1};
+    esper_lane lane = {.max_samples = s->n, .pass = &pass, .precision = ESPER_BF16};
+    esper_launch launch = {.kind = ESPER_OP_CONV_NORM, .variant = ESPER_CUDA_HALVES, .n_lanes = 1, .lanes = &lane};
+    numbers given[10];
+    float *gradient = take(4 * (int64_t)C * s->in_c * 9);
+
+    given[0] = draw(s->n, 3, (int[]){s->in_c, s->h, s->w}, 1, false);
+    given[1] = draw(0, 4, (int[]){C, s->in_c, 3, 3}, 2, false);
+    for (int i = 2; i < 6; i++) /* scale, shift, running mean and variance */
+        given[i] = draw(0, 1, &C, (uint32_t)i + 1, false);
+    given[6] = draw(s->n, 3, (int[]){C, h / shrink, w / shrink}, 7, false);
+    given[7] = draw(s->n, 3, (int[]){C, h, w}, 8, false);
+    given[8] = draw(0, 1, &C, 9, false);
+    given[9] = draw(0, 1, &C, 10, false);
+    for (int i = 0; i < 6; i++)
+        lane.in[i] = given[i].found;
+    for (int i = 0; i < 4; i++)
+        lane.out[i] = given[6 + i].found;
+    if (!with_dx)
+        lane.in[0].grad = NULL;
+    lane.attr.conv_norm.pad = s->pad;
+    lane.attr.conv_norm.groups = 1;
+    lane.attr.conv_norm.eps = 1e-5f;
+    lane.attr.conv_norm.momentum = 0.1f;
+    lane.attr.conv_norm.relu = relu;
+    lane.attr.conv_norm.pool = pool;
+    for (int back = 0; back < 2; back++) {
+        lane.scratch = take((int64_t)op->scratch(&lane, back == 1, s->n));
+        launch.direction = back == 1 ? ESPER_BACKWARD : ESPER_FORWARD;
+        cuda_host_run(&launch);
+        free(lane.scratch);
+    }
+    memcpy(gradient, lane.in[1].grad, 4 * (size_t)(C * s->in_c * 9));
+    for (int i = 0; i < 10; i++)
+        drop(&given[i]);
+    return gradient;
+}
+
+/* Where dy is formed on the way, the bits that there are when it is written first. */
+static void test_first_layer(void **state)
+{
+    static const shape shapes[] = {
+        {3, 8, 6, 8, 1, 40, false},  {3, 7, 5, 7, 1, 33, false}, {4, 20, 9, 6, 0, 20, false},
+        {3, 16, 3, 3, 2, 65, false}, {3, 4, 2, 13, 1, 5, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (int how = 0; how < 4; how++) {
+            const shape *s = &shapes[i];
+            float *formed = run_layer(s, how % 2 == 1, how / 2 == 1, false),
+                  *written = run_layer(s, how % 2 == 1, how / 2 == 1, true);
+            bool is_any = false;
+
+            for (int k = 0; k < s->out_c * s->in_c * 9; k++) {
+                is_any = is_any || written[k] != 0;
+                if (!(formed[k] == written[k]))
+                    fail_msg(
+                        "%d x %d x %d -> %d, pad %d, %d samples, relu %d, pool %d: weight %d is %.9g, expected %.9g",
+                        s->in_c, s->h, s->w, s->out_c, s->pad, s->n, how % 2, how / 2, k, (double)formed[k],
+                        (double)written[k]);
+            }
+            assert_true(is_any);
+            free(formed);
+            free(written);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_first_layer),
     };
 
     return cmocka_run_group_tests_name("cuda halves", tests, NULL, NULL);

@@ -16,11 +16,19 @@ static void push_conv(block_list *list, const esper_lane *lane, bool back)
                cut.chunk * 9 * cut.stride * (int)sizeof(uint32_t));
 }
 
+/* A first layer whose norm is behind it: of dy only the gradient of the weights is made, which forms it on the way. */
+static bool forms_dy(const esper_lane *lane)
+{
+    return block_has_norm(lane) && lane->in[0].grad == NULL && lane->in[0].dim[0] <= 4;
+}
+
 /* The gradients of x and of the weights. */
 static void push_conv_back(block_list *list, const esper_lane *lane)
 {
-    static const char *const names[2][3] = {{"esper_half_weigh_4_2", "esper_half_weigh_4_4", NULL},
-                                            {"esper_half_weigh_8_2", "esper_half_weigh_8_4", "esper_half_weigh_8_8"}};
+    static const char *const names[2][5] = {{"esper_half_weigh_4_2", "esper_half_weigh_4_4", NULL,
+                                             "esper_half_weigh_4_first", "esper_half_weigh_4_first_pool"},
+                                            {"esper_half_weigh_8_2", "esper_half_weigh_8_4", "esper_half_weigh_8_8",
+                                             "esper_half_weigh_8_first", "esper_half_weigh_8_first_pool"}};
     block_conv v = block_conv_of(lane, false);
     half_weigh_cut cut = half_weigh_cut_of(&v);
 
@@ -28,7 +36,7 @@ static void push_conv_back(block_list *list, const esper_lane *lane)
         push_conv(list, lane, true);
     if (lane->in[1].grad == NULL)
         return;
-    block_push(list, names[cut.out / 8][cut.in / 4], HALF_THREADS,
+    block_push(list, names[cut.out / 8][forms_dy(lane) ? 3 + lane->attr.conv_norm.pool : cut.in / 4], HALF_THREADS,
                esper_cuda_divide(block_most(lane), cut.span) * (int64_t)cut.blocks, 0);
     block_push(list, "esper_half_weigh_join", HALF_THREADS, esper_cuda_divide(lane->in[1].count, HALF_THREADS), 0);
 }
@@ -88,8 +96,9 @@ static int norm_backward(const esper_lane *lane, esper_part part, esper_cuda_lau
         block_push(&list, "esper_block_norm_met_back", BLOCK_THREADS, esper_cuda_divide(n.C, BLOCK_THREADS), 0);
     if (part == ESPER_PART_BEFORE || (lane->in[0].grad == NULL && lane->in[1].grad == NULL))
         return list.n;
-    push_cells(&list, lane, n.pool ? "esper_half_norm_back_pool" : "esper_half_norm_back",
-               n.pool ? ((n.H + 1) / 2) * ((n.W + 1) / 2) : n.H * n.W);
+    if (!forms_dy(lane))
+        push_cells(&list, lane, n.pool ? "esper_half_norm_back_pool" : "esper_half_norm_back",
+                   n.pool ? ((n.H + 1) / 2) * ((n.W + 1) / 2) : n.H * n.W);
     push_conv_back(&list, lane);
     return list.n;
 }

@@ -63,12 +63,65 @@ template <int OUT, int IN> struct half_weigher {
     };
 };
 
-/* Where a warp is in its walk; column -1: it has none yet. */
-struct half_walk {
-    int block, row, column;
+/* Whether dy lies in memory, or is formed from y and the gradient of what comes out of the norm, or of the pool behind it: in a first layer
+ * it is wanted here alone, and is never in memory. */
+enum { GIVEN, OF_NORM, OF_POOL };
+
+/* What a thread forms dy of: four samples of its line at a pixel, or in a window. */
+template <int DY> struct half_source {
+    uint4 y[DY == OF_POOL ? 4 : 1], g;
 };
 
-template <int OUT, int IN> FUNCTION void weigh(const esper_lane *lane, float *room)
+/* At a row and column of the pair's plane, of a window those of its first pixel. What is not there is 0. */
+template <int DY>
+FUNCTION void load_source(half_source<DY> &s, const block_norm &n, const unsigned *y, const unsigned *g, int row, int column, bool is)
+{
+    constexpr int SHRINK = DY == OF_POOL ? 2 : 1;
+
+#pragma unroll
+    for (int j = 0; j < (DY == OF_POOL ? 4 : 1); j++)
+        s.y[j] = load_words(y + ((row + j / 2) * n.W + column + j % 2) * ESPER_CUDA_BLOCK,
+                            is && row + j / 2 < n.H && column + j % 2 < n.W);
+    s.g = load_words(g + (row / SHRINK * (n.W / SHRINK) + column / SHRINK) * ESPER_CUDA_BLOCK,
+                     is && row / SHRINK < n.H / SHRINK && column / SHRINK < n.W / SHRINK);
+}
+
+FUNCTION float half_at(const uint4 &words, int i, int channel)
+{
+    unsigned word = i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+
+    return channel == 0 ? bf16_low(word) : bf16_high(word);
+}
+
+/* dy of a pixel, or of the two of a window that are in a row; of pixels that there are, and of n_samples of the four. */
+template <int DY>
+FUNCTION void form(const way_back (&back)[2], const half_source<DY> &s, int n_rows, int n_columns, int row, int n_samples,
+                   uint4 (&dy)[2])
+{
+    float formed[2][4][2]; /* column, sample, channel */
+
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const way_back &own = back[i / 4];
+        float off[4], all[4] = {0, 0, 0, 0};
+
+#pragma unroll
+        for (int j = 0; j < (DY == OF_POOL ? 4 : 1); j++)
+            off[j] = j / 2 < n_rows && j % 2 < n_columns ? half_at(s.y[j], i % 4, i / 4) - own.a.mean : 0.0f;
+        if (DY == OF_POOL)
+            dy_of(own, off, half_at(s.g, i % 4, i / 4), all);
+        else
+            all[0] = dy_of(own, off[0], half_at(s.g, i % 4, i / 4));
+        formed[0][i % 4][i / 4] = i % 4 < n_samples && row < n_rows && 0 < n_columns ? (row == 0 ? all[0] : all[2]) : 0.0f;
+        formed[1][i % 4][i / 4] = i % 4 < n_samples && row < n_rows && 1 < n_columns ? (row == 0 ? all[1] : all[3]) : 0.0f;
+    }
+#pragma unroll
+    for (int c = 0; c < 2; c++)
+        dy[c] = make_uint4(bf16_pack(formed[c][0][0], formed[c][0][1]), bf16_pack(formed[c][1][0], formed[c][1][1]),
+                           bf16_pack(formed[c][2][0], formed[c][2][1]), bf16_pack(formed[c][3][0], formed[c][3][1]));
+}
+
+template <int OUT, int IN, int DY> FUNCTION void weigh(const esper_lane *lane, float *room)
 {
     typedef half_weigher<OUT, IN> kind;
     constexpr int ROWS = kind::ROWS, GROUPS = kind::GROUPS;
@@ -83,10 +136,19 @@ template <int OUT, int IN> FUNCTION void weigh(const esper_lane *lane, float *ro
     int out_pair = out + line % OUT, out_row = line / OUT; /* of dy */
     float sum[GROUPS][3][2][4];
     half_line seen[GROUPS][3];
-    uint4 next_x[GROUPS], next_y = make_uint4(0, 0, 0, 0);
+    uint4 next_x[GROUPS], next_y = make_uint4(0, 0, 0, 0), formed[2];
+    half_source<DY> source;
+    way_back back[2] = {};
+    block_norm n;
 
     if (first_block >= end_block)
         return;
+    if (DY != GIVEN) {
+        n = block_norm_of(lane);
+        back[0] = way_back_of(lane, n, min(2 * out_pair, n.C - 1));
+        if (2 * out_pair + 1 < n.C)
+            back[1] = way_back_of(lane, n, 2 * out_pair + 1);
+    }
 #pragma unroll
     for (int i = 0; i < GROUPS * 24; i++)
         sum[i / 24][i / 8 % 3][i / 4 % 2][i % 4] = 0.0f;
@@ -95,6 +157,8 @@ template <int OUT, int IN> FUNCTION void weigh(const esper_lane *lane, float *ro
             const unsigned *dy = (block_has_norm(lane) ? data_words(y, block) : grad_words(y, block)) +
                                  ((size_t)(out_pair * v.out_h + row + out_row) * v.out_w) * ESPER_CUDA_BLOCK + samples;
             bool is_dy = 2 * out_pair < v.out_c && row + out_row < end_row;
+            const int own_row = row + out_row, top = DY == OF_POOL ? own_row / 2 * 2 : own_row;
+            const unsigned *y_plane = 0, *g_plane = 0;
             const unsigned *x[GROUPS];
             bool is_x[GROUPS];
 
@@ -109,8 +173,26 @@ template <int OUT, int IN> FUNCTION void weigh(const esper_lane *lane, float *ro
                     seen[g][k] = line_of(load_words(x[g] + (k - 1) * ESPER_CUDA_BLOCK, is_x[g] && k - 1 >= v.pad && k - 1 - v.pad < v.in_w));
                 next_x[g] = load_words(x[g] + 2 * ESPER_CUDA_BLOCK, is_x[g] && 2 >= v.pad && 2 - v.pad < v.in_w);
             }
-            next_y = load_words(dy, is_dy);
+            if (DY == GIVEN)
+                next_y = load_words(dy, is_dy);
+            else {
+                const esper_view *result = &lane->out[0];
+
+                y_plane = data_words(y, block) + (size_t)out_pair * v.out_h * v.out_w * ESPER_CUDA_BLOCK + samples;
+                g_plane = grad_words(result, block) + (size_t)out_pair * result->dim[1] * result->dim[2] * ESPER_CUDA_BLOCK + samples;
+                load_source<DY>(source, n, y_plane, g_plane, top, 0, is_dy);
+            }
             for (int ox = 0; ox < v.out_w; ox++) {
+                if (DY != GIVEN) {
+                    int width = DY == OF_POOL ? 2 : 1;
+
+                    if (ox % width == 0) {
+                        form<DY>(back, source, is_dy ? v.out_h - top : 0, v.out_w - ox, own_row - top,
+                                 samples_in(lane, block) - samples, formed);
+                        load_source<DY>(source, n, y_plane, g_plane, top, ox + width, is_dy && ox + width < v.out_w);
+                    }
+                    next_y = ox % width == 0 ? formed[0] : formed[1];
+                }
                 half_line grad = line_of(next_y);
                 const unsigned a[4] = {grad.even[0], grad.odd[0], grad.even[1], grad.odd[1]};
                 int column = ox + 3 - v.pad;
@@ -122,7 +204,8 @@ template <int OUT, int IN> FUNCTION void weigh(const esper_lane *lane, float *ro
                     seen[g][2] = line_of(next_x[g]);
                     next_x[g] = load_words(x[g] + (ox + 3) * ESPER_CUDA_BLOCK, is_x[g] && column >= 0 && column < v.in_w);
                 }
-                next_y = load_words(dy + (ox + 1) * ESPER_CUDA_BLOCK, is_dy && ox + 1 < v.out_w);
+                if (DY == GIVEN)
+                    next_y = load_words(dy + (ox + 1) * ESPER_CUDA_BLOCK, is_dy && ox + 1 < v.out_w);
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++)
 #pragma unroll
@@ -158,18 +241,22 @@ template <int OUT, int IN> FUNCTION void weigh(const esper_lane *lane, float *ro
     }
 }
 
-#define WEIGH(out, in, dense)                                              \
-    ESPER_KERNEL_DENSE(esper_half_weigh_##out##_##in, HALF_THREADS, dense) \
-    {                                                                      \
-        __shared__ float room[half_weigher<out, in>::ROOM];                \
-        weigh<out, in>(lanes.lane[blockIdx.y], room);                      \
+#define WEIGH(name, out, in, dy, dense)                       \
+    ESPER_KERNEL_DENSE(esper_half_weigh_##name, HALF_THREADS, dense) \
+    {                                                         \
+        __shared__ float room[half_weigher<out, in>::ROOM];   \
+        weigh<out, in, dy>(lanes.lane[blockIdx.y], room);     \
     }
 
-WEIGH(4, 2, 4)
-WEIGH(4, 4, 4)
-WEIGH(8, 2, 4)
-WEIGH(8, 4, 4)
-WEIGH(8, 8, 3)
+WEIGH(4_2, 4, 2, GIVEN, 4)
+WEIGH(4_4, 4, 4, GIVEN, 4)
+WEIGH(8_2, 8, 2, GIVEN, 4)
+WEIGH(8_4, 8, 4, GIVEN, 4)
+WEIGH(8_8, 8, 8, GIVEN, 3)
+WEIGH(4_first, 4, 2, OF_NORM, 3)
+WEIGH(8_first, 8, 2, OF_NORM, 3)
+WEIGH(4_first_pool, 4, 2, OF_POOL, 3)
+WEIGH(8_first_pool, 8, 2, OF_POOL, 3)
 
 /* A thread has a weight, and adds what all parts give to it. */
 ESPER_KERNEL(esper_half_weigh_join, HALF_THREADS)
