@@ -125,6 +125,7 @@ static esper_status kernel_of(cuda_lanes_table *table, const char *name, int sha
 esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_table *table)
 {
     const char *profile = getenv("ESPER_CUDA_PROFILE"), *graph = getenv("ESPER_CUDA_GRAPH");
+    const char *after = getenv("ESPER_CUDA_GRAPH_AFTER");
     esper_status status;
 
     *table = (cuda_lanes_table){.device = device,
@@ -133,6 +134,7 @@ esper_status cuda_lanes_open(esper_device *device, CUstream stream, cuda_lanes_t
                                 .timed = profile != NULL && strcmp(profile, "1") == 0,
                                 .in_line = graph != NULL && strcmp(graph, "line") == 0,
                                 .branches = graph != NULL && atoi(graph) > 0 ? atoi(graph) : CUDA_BRANCHES};
+    table->graph_after = after != NULL ? atoi(after) : 0;
     cuda_memory_init(&table->memory, device);
     ESPER_TRY(esper_cuda_enter(device));
     status = ESPER_CUDA(cuEventCreate, &table->uploaded, CU_EVENT_DISABLE_TIMING);
@@ -892,9 +894,9 @@ static int compare_ids(const void *a, const void *b)
 
 /* Many groups are run but once. One of many programs does not stay for long where they grow, and takes milliseconds to make a graph of, as
  * much as a dozen runs call by call; few are soon made one, and gain most from launches beside each other. */
-static int runs_before_graph(const cuda_group *group)
+static int runs_before_graph(const cuda_lanes_table *table, const cuda_group *group)
 {
-    return group->n_programs <= 16 ? 2 : 24;
+    return table->graph_after > 0 ? table->graph_after : group->n_programs <= 16 ? 2 : 24;
 }
 
 esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program **programs, int n)
@@ -936,7 +938,7 @@ esper_status cuda_lanes_run_programs(cuda_lanes_table *table, const cuda_program
         table->grouping += esper_clock_seconds() - began;
     }
     group->used = ++table->clock;
-    if (++group->n_runs == runs_before_graph(group))
+    if (++group->n_runs == runs_before_graph(table, group))
         make_graph(table, programs, group);
     if (group->graph == NULL)
         return launch_group(table, group);
