@@ -83,7 +83,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_trial_first] = {"0.3", TRYING, NULL, .alone_vain = true},
     [KEY_trial_rounds] = {"1", TRYING, NULL, .alone_vain = true},
     [KEY_trial_steps] = {"20", TRYING, NULL, .alone_vain = true},
-    [KEY_trial_seeds] = {"3", TRYING "trial_price = 0\nvalid_fraction = 0.2\nmax_steps = 20\ntrial_rounds = 1\n", NULL,
+    [KEY_trial_seeds] = {"3", TRYING "epochs = 500\ntrial_price = 0\nvalid_fraction = 0.2\nmax_steps = 20\ntrial_rounds = 1\n", NULL,
                          .alone_vain = true},
     [KEY_trial_price] = {"100", TRYING, NULL, .alone_vain = true},
     [KEY_plateau] = {"0", ""},
