@@ -91,8 +91,6 @@ static const struct {
     KERNEL(esper_block_conv_3_8_few),   KERNEL(esper_block_conv_3_8_small), KERNEL(esper_block_conv_back_3_1),
     KERNEL(esper_block_conv_back_3_4),  KERNEL(esper_block_conv_back_3_8),  KERNEL(esper_block_conv_back_3_8_few),
     KERNEL(esper_block_conv_back_3_8_small),
-    KERNEL(esper_block_conv_ahead),     KERNEL(esper_block_conv_ahead_few), KERNEL(esper_block_conv_ahead_small),
-    KERNEL(esper_block_conv_back_ahead), KERNEL(esper_block_conv_back_ahead_few), KERNEL(esper_block_conv_back_ahead_small),
 };
 
 static void launch(const fleet *f, const esper_cuda_launch &what, int n_lanes)
@@ -223,7 +221,7 @@ static bool try_shape(const shape &of, int n, bool back, bool check)
     CHECK(cudaEventRecord(to));
     us = milliseconds(from, to) * 1e3 / ROUNDS;
     memory_us = bytes / memory_tb / 1e6;
-    sums_us = flops / (strstr(what.kernel, "_3_8") != NULL || strstr(what.kernel, "_ahead") != NULL ? tensor_tflops : fp32_tflops) / 1e6;
+    sums_us = flops / (strstr(what.kernel, "_3_8") != NULL ? tensor_tflops : fp32_tflops) / 1e6;
     good = error <= 2e-5 && moments <= 1e-5 && same;
     printf("%-12s %-7s %3d nets %-31s %8.1f us %6.1f TFLOP/s %5.2f TB/s  limit %7.1f us (memory %6.1f, sums %6.1f): %3.0f %%", of.name,
            back ? "back" : "forward", n, what.kernel + 6, us, flops / us / 1e6, bytes / us / 1e6, fmax(memory_us, sums_us),
@@ -246,12 +244,9 @@ int main(void)
         for (int back = 0; back < 2; back++) {
             if (back && of.in < 4)
                 continue;
-            for (int ahead = 0; ahead < 1 + ESPER_BLOCK_CONV_TENSOR; ahead++) { /* either form */
-                setenv("ESPER_CUDA_CONV", ahead ? "ahead" : "", 1);
-                good = try_shape(of, 64, back, true) && good;
-                if (&of - SHAPES < 5)
-                    try_shape(of, 1, back, false);
-            }
+            good = try_shape(of, 64, back, true) && good;
+            if (&of - SHAPES < 5)
+                try_shape(of, 1, back, false);
         }
     printf(good ? "all right\n" : "SOMETHING IS WRONG\n");
     return good ? 0 : 1;

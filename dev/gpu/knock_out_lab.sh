@@ -43,7 +43,7 @@ part() {
 }
 
 part conv whole
-part conv no_loads 's/\(row\.there\[k\] >> j & 1\) != 0/row.there[k] == 12345678u/'
+part conv no_loads 's/^( *)copy_samples\(to \+ k \* 16/\1if (there == 12345678u) copy_samples(to + k * 16/'
 part conv no_products 's/^( *)mma_16x8x8\((sum\[oy\]\[ox\]), (.*), (.*)\);/\1\2[0] += __uint_as_float((\3)[0] ^ (\3)[1] ^ (\3)[2] ^ (\3)[3] ^ (\4)[0] ^ (\4)[1]);/' \
     's/^( *)mma_16x8x8\((sum\[i - dy\]\[ox\]), a, b\);/\1\2[0] += __uint_as_float(a[0] ^ a[1] ^ a[2] ^ a[3] ^ b[0] ^ b[1]);/' \
     's/^( *)mma_16x8x4\(sum\[i - dy\]\[ox\], .*/\1sum[i - dy][ox][0] += __uint_as_float(part[kind == 0][ox + 2][0] ^ part[kind == 0][ox + 2][1]);/' \

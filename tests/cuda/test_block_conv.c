@@ -187,13 +187,9 @@ static void test_shapes(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         for (esper_precision precision = ESPER_FP32; precision <= ESPER_TF32; precision++)
             check(&shapes[i], precision);
-        setenv("ESPER_CUDA_CONV", "ahead", 1); /* the other form */
-        check(&shapes[i], ESPER_FP32);
-        unsetenv("ESPER_CUDA_CONV");
-    }
 }
 
 /* Which are made how: by the shape of one lane. */

@@ -30,8 +30,7 @@ enum {
     BLOCK_QUADS = 8,     /* a thread that has no need to know its neighbours works on four samples: so many are a block */
     BLOCK_ITEMS = 512,   /* quads of samples at a pixel, or at a window, that a block of threads works on at once */
     BLOCK_WEIGHTS = 9216, /* floats of shared memory for weights: they come a few channels at a time */
-    BLOCK_WEIGHTS_TENSOR = 11520, /* where tensor cores are used: 32 channels to 32 */
-    BLOCK_WEIGHTS_AHEAD = 6000, /* where pixels come two rows ahead: 16 channels to 32 */
+    BLOCK_WEIGHTS_TENSOR = 6000, /* where tensor cores are used, beside rows of pixels in 64 KiB: 16 channels to 32 */
     BLOCK_OUT_TENSOR = 8, /* output channels of a warp there */
     BLOCK_ROW_PIXELS = 64, /* a part of the weights' gradient is a sum over at least so many pixels */
     BLOCK_PARTS_FLOATS = 1 << 14, /* where these parts of one block of samples take more, there are fewer of them */
@@ -158,15 +157,19 @@ BLOCK_FUNCTION block_cut block_cut_of(const block_conv *v)
     width = cut.channel_warps * channels;
     cut.stride = width > 8 ? width + 8 : 8;
     cut.chunk = (block_is_tensor(v) ? BLOCK_WEIGHTS_TENSOR : BLOCK_WEIGHTS) / (taps * cut.stride);
-    cut.chunk = cut.chunk < v->in_c ? cut.chunk : v->in_c;
-    if (block_is_tensor(v))
-        cut.chunk = block_divide(cut.chunk, block_depth(v)) * block_depth(v);
+    if (block_is_tensor(v)) {
+        int depth = block_depth(v), all = block_divide(v->in_c, depth) * depth;
+
+        cut.chunk = cut.chunk / depth * depth;
+        cut.chunk = cut.chunk < all ? cut.chunk : all;
+    } else
+        cut.chunk = cut.chunk < v->in_c ? cut.chunk : v->in_c;
     cut.blocks = v->groups * cut.channel_blocks * cut.pixel_blocks;
     return cut;
 }
 
-/* Where pixels come two rows ahead: rows of shared memory for so many pixels, and from a channel to the next, in floats; all of them; and
- * input channels whose weights are there beside them, in 64 KiB together. */
+/* On tensor cores pixels come two rows ahead: rows of shared memory for so many pixels, and from a channel to the next, in floats; and all
+ * of them. */
 #define BLOCK_AHEAD_ROWS(side)    ((side) / 2)
 #define BLOCK_AHEAD_CHANNEL(side) (16 * (side) + 8)
 
@@ -175,13 +178,6 @@ BLOCK_FUNCTION int block_ahead_floats(const block_conv *v)
     int side = block_is_small(v) ? 4 : BLOCK_TILE + 2;
 
     return BLOCK_WARPS * BLOCK_AHEAD_ROWS(side) * block_depth(v) * BLOCK_AHEAD_CHANNEL(side);
-}
-
-BLOCK_FUNCTION int block_ahead_chunk(const block_conv *v, const block_cut *cut)
-{
-    int most = BLOCK_WEIGHTS_AHEAD / (9 * cut->stride) / block_depth(v) * block_depth(v);
-
-    return cut->chunk < most ? cut->chunk : most;
 }
 
 /* How the gradient of the weights is cut: a warp makes `out` by `in` channels with so many rows of taps, over some rows of

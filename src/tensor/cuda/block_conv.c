@@ -7,9 +7,6 @@
  *
  * Where the batch is spread over ranks, the part before they meet ends with sums joined, and the part after begins with their
  * use. In evaluation ranks do not meet, and nothing is there to be used: the statistics have been set. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "tensor/cuda/block_launch.h"
 
 /* ------------------------------------------------------------------------------------------------ convolution */
@@ -31,23 +28,18 @@ static void push_conv(block_list *list, const esper_lane *lane, bool back)
         {{"esper_block_conv_3_8_tf32", "esper_block_conv_3_8_few_tf32", "esper_block_conv_3_8_small_tf32"},
          {"esper_block_conv_back_3_8_tf32", "esper_block_conv_back_3_8_few_tf32",
           "esper_block_conv_back_3_8_small_tf32"}}};
-    static const char *const ahead[2][3] = {
-        {"esper_block_conv_ahead", "esper_block_conv_ahead_few", "esper_block_conv_ahead_small"},
-        {"esper_block_conv_back_ahead", "esper_block_conv_back_ahead_few", "esper_block_conv_back_ahead_small"}};
     block_conv v = block_conv_of(lane, back);
     block_cut cut = block_cut_of(&v);
     int side = block_side(&v), channels = block_channels(&v),
         form = block_depth(&v) == 4 ? 1
                : block_is_small(&v) ? 2
                                     : 0;
-    const char *name = names[back][side / 2][channels / 4], *wanted = getenv("ESPER_CUDA_CONV");
+    const char *name = names[back][side / 2][channels / 4];
     int floats = cut.chunk * side * side * cut.stride;
 
-    if (block_is_tensor(&v))
+    if (block_is_tensor(&v)) {
         name = tensor[lane->precision != ESPER_FP32][back][form];
-    if (block_is_tensor(&v) && lane->precision == ESPER_FP32 && wanted != NULL && strcmp(wanted, "ahead") == 0) {
-        name = ahead[back][form];
-        floats = block_ahead_chunk(&v, &cut) * 9 * cut.stride + block_ahead_floats(&v);
+        floats += block_ahead_floats(&v);
     }
     assert(v.kernel <= BLOCK_KERNEL && name != NULL && cut.chunk > 0);
     block_push(list, name, BLOCK_THREADS, block_most(lane) * cut.blocks, floats * (int)sizeof(float));

@@ -304,117 +304,6 @@ CONVOLVE(7, 4, 2)
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-/* Pixels in a row as a thread has them: two samples of the channel of its column and, with eight channels, of that four further on.
- * What the image or the channels have not is 0. */
-struct row_of_samples {
-    const float *at[2];    /* perhaps none */
-    unsigned     there[2]; /* a bit for each pixel that is */
-};
-
-/* Keeps an address in a register, to which places are then added in the loads themselves. */
-FUNCTION const float *held(const float *address)
-{
-#ifdef __CUDA_ARCH__
-    asm("" : "+l"(address));
-#endif
-    return address;
-}
-
-/* there: as the image has them; n_in: channels from the thread's own on. */
-template <int DEPTH> FUNCTION row_of_samples row_of(const float *at, int plane, unsigned there, int n_in)
-{
-    row_of_samples row;
-
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        row.at[k] = k < DEPTH / 4 ? held(at + 4 * k * plane) : at;
-        row.there[k] = 4 * k < n_in ? there : 0;
-    }
-    return row;
-}
-
-template <int HALVES> FUNCTION void load_samples(const row_of_samples &row, int j, float (&x)[2 * HALVES])
-{
-#pragma unroll
-    for (int k = 0; k < HALVES; k++) {
-        float2 two = make_float2(0, 0);
-
-        if ((row.there[k] >> j & 1) != 0)
-            two = __ldg(reinterpret_cast<const float2 *>(row.at[k] + j * ESPER_CUDA_BLOCK));
-        x[2 * k] = two.x;
-        x[2 * k + 1] = two.y;
-    }
-}
-
-/* What row `i` of a tile's input, x, gives to its outputs, TILE x TILE pixels of 16 samples by 8 channels; the next row takes its
- * place. Products of one kind follow each other, each to a pixel of its own, that none waits for the one before. */
-template <int TILE, int PRODUCTS>
-FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][4], const row_of_samples &next,
-                           const unsigned (&w_hi)[9][2], const unsigned (&w_lo)[9][2], float (&sum)[TILE][TILE][4])
-{
-#pragma unroll
-    for (int j = 0; j < TILE + 2; j++) {
-        unsigned hi[4], lo[4];
-
-        if (counts)
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                tf32_parts<PRODUCTS>(x[j][k], &hi[k], &lo[k]);
-        load_samples<2>(next, j, x[j]);
-        if (counts)
-#pragma unroll
-            for (int kind = 3 - PRODUCTS; kind < 3; kind++)
-#pragma unroll
-                for (int tap = 0; tap < 9; tap++) {
-                    int oy = i - tap / 3, ox = j - tap % 3;
-
-                    if (oy >= 0 && oy < TILE && ox >= 0 && ox < TILE)
-                        mma_16x8x8(sum[oy][ox], kind == 0 ? lo : hi, kind == 1 ? w_lo[tap] : w_hi[tap]);
-                }
-    }
-}
-
-/* The same for up to four channels: two taps side by side make eight. */
-template <int TILE, int PRODUCTS>
-FUNCTION void multiply_row(int i, bool counts, float (&x)[TILE + 2][2], const row_of_samples &next,
-                           const unsigned (&w_hi)[9][1], const unsigned (&w_lo)[9][1], float (&sum)[TILE][TILE][4])
-{
-    unsigned part[2][TILE + 2][2]; /* hi, lo */
-
-#pragma unroll
-    for (int j = 0; j < TILE + 2; j++) {
-#pragma unroll
-        for (int k = 0; k < 2; k++)
-            tf32_parts<PRODUCTS>(x[j][k], &part[0][j][k], &part[1][j][k]);
-        load_samples<1>(next, j, x[j]);
-    }
-    if (!counts)
-        return;
-#pragma unroll
-    for (int kind = 3 - PRODUCTS; kind < 3; kind++)
-#pragma unroll
-        for (int dy = 0; dy < 3; dy++)
-#pragma unroll
-            for (int ox = 0; ox < TILE; ox++)
-                if (i - dy >= 0 && i - dy < TILE) {
-                    const unsigned(&left)[2] = part[kind == 0][ox], (&right)[2] = part[kind == 0][ox + 1];
-                    const unsigned a[4] = {left[0], left[1], right[0], right[1]};
-                    const unsigned b[2] = {kind == 1 ? w_lo[3 * dy][0] : w_hi[3 * dy][0],
-                                           kind == 1 ? w_lo[3 * dy + 1][0] : w_hi[3 * dy + 1][0]};
-
-                    mma_16x8x8(sum[i - dy][ox], a, b);
-                }
-#pragma unroll
-    for (int kind = 3 - PRODUCTS; kind < 3; kind++)
-#pragma unroll
-        for (int dy = 0; dy < 3; dy++)
-#pragma unroll
-            for (int ox = 0; ox < TILE; ox++)
-                if (i - dy >= 0 && i - dy < TILE)
-                    mma_16x8x4(sum[i - dy][ox], part[kind == 0][ox + 2],
-                               kind == 1 ? w_lo[3 * dy + 2][0] : w_hi[3 * dy + 2][0]);
-}
-
 /* As put_moments: for either channel of a thread the sum and that of squares, of its samples' pixels that there are; the others are
  * written over. One pass, about a pixel of the tile: what the difference of large numbers would lose is small beside that. */
 template <int TILE>
@@ -505,80 +394,6 @@ FUNCTION void put_share(const esper_lane *lane, const conv_work &work, int share
         parts_at(lane, work.block, share, work.cut.shares, work.first_channel + channel)[which] = moments[0];
 }
 
-/* DEPTH: input channels of a product. PRODUCTS: of TF32 for one of floats. TILE: the tile's side, or 2 where the image has no more. */
-template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
-{
-    const int side = TILE + 2;
-    conv_work work;
-
-    if (!conv_work_of<BACK>(lane, &work))
-        return;
-    const block_conv &v = work.v;
-    const block_cut &cut = work.cut;
-    int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4, row_floats = v.in_w * ESPER_CUDA_BLOCK;
-    int plane = v.in_h * row_floats;
-    const float *own_weights = weights + column * 9 * cut.stride + work.out - work.first_out + row;
-
-    for (int turn = 0; turn < cut.turns; turn++) {
-        int share = work.first_share + turn * cut.pixel_warps, tile = share / 2;
-        int oy = tile / cut.tiles_x * BLOCK_TILE, ox = tile % cut.tiles_x * BLOCK_TILE;
-        int iy = oy - v.pad, ix = ox - v.pad;
-        const float *x = work.x + column * plane + (iy * v.in_w + ix) * ESPER_CUDA_BLOCK + share % 2 * 16 + 2 * row;
-        bool is_mine = share < cut.shares && work.out < v.out_c;
-        float sum[TILE][TILE][4];
-        unsigned there = 0;
-
-#pragma unroll
-        for (int j = 0; j < side; j++)
-            there |= ix + j >= 0 && ix + j < v.in_w ? 1u << j : 0u;
-#pragma unroll
-        for (int i = 0; i < TILE * TILE * 4; i++)
-            sum[i / 4 / TILE][i / 4 % TILE][i % 4] = 0.0f;
-        for (int first_in = 0; first_in < v.in_c; first_in += cut.chunk) {
-            int n_in = min(cut.chunk, block_divide(v.in_c - first_in, DEPTH) * DEPTH);
-            const float *at = x + (size_t)first_in * plane;
-            row_of_samples next = row_of<DEPTH>(at, plane, iy >= 0 ? there : 0, v.in_c - first_in - column);
-            float pixels[side][DEPTH / 2];
-
-            if (is_mine)
-#pragma unroll
-                for (int j = 0; j < side; j++)
-                    load_samples<DEPTH / 4>(next, j, pixels[j]);
-            if (turn == 0 || cut.chunk < v.in_c) {
-                __syncthreads();
-                stage_weights<3, BACK>(v, cut, work.w, cut.channel_warps * BLOCK_OUT_TENSOR, work.first_out, first_in, n_in,
-                                       weights);
-                __syncthreads();
-            }
-            for (int c = 0; c < n_in && is_mine; c += DEPTH) {
-                unsigned w_hi[9][DEPTH / 4], w_lo[9][DEPTH / 4];
-
-#pragma unroll
-                for (int tap = 0; tap < 9; tap++)
-#pragma unroll
-                    for (int k = 0; k < DEPTH / 4; k++)
-                        tf32_parts<PRODUCTS>(own_weights[((c + 4 * k) * 9 + tap) * cut.stride], &w_hi[tap][k], &w_lo[tap][k]);
-#pragma unroll
-                for (int i = 0; i < side; i++) {
-                    int next_y = i + 1 < side ? iy + i + 1 : iy, channel = first_in + c + column + (i + 1 < side ? 0 : DEPTH);
-
-                    at += i + 1 < side ? row_floats : DEPTH * plane - (side - 1) * row_floats; /* at last, of the next channels */
-                    next = row_of<DEPTH>(at, plane, next_y >= 0 && next_y < v.in_h ? there : 0, v.in_c - channel);
-                    multiply_row<TILE, PRODUCTS>(i, (i > 0 || iy >= 0) && (i + 1 < side || iy + i < v.in_h), pixels, next, w_hi, w_lo,
-                                       sum);
-                }
-            }
-        }
-        if (is_mine)
-            put_share<TILE, BACK>(lane, work, share, oy, ox, sum);
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------ with pixels two rows ahead */
-
-/* Another form of the same, for who asks for it (ESPER_CUDA_CONV=ahead): it is to take the place of the one above where it is measured
- * to be faster (dev/gpu/conv_lab.cu has both). The same products in the same order, so bits are the same. */
-
 /* Pixels come by asynchronous copies into rows of shared memory that a warp has to itself, two rows ahead of those that it multiplies:
  *
  *     [row of the tile's input % ROWS][channel, DEPTH][pixel, SIDE][16 samples]
@@ -639,7 +454,7 @@ template <int N> FUNCTION void await_rows(void)
 /* What row `i` of a tile's input gives to its outputs, TILE x TILE pixels of 16 samples by 8 channels. `row`: at the thread's two
  * samples of its channel. Products of one kind follow each other, each to a pixel of its own, that none waits for the one before. */
 template <int TILE, int PRODUCTS>
-FUNCTION void multiply_row_ahead(int i, const float *row, const unsigned (&w_hi)[9][2], const unsigned (&w_lo)[9][2],
+FUNCTION void multiply_row(int i, const float *row, const unsigned (&w_hi)[9][2], const unsigned (&w_lo)[9][2],
                            float (&sum)[TILE][TILE][4])
 {
 #pragma unroll
@@ -667,7 +482,7 @@ FUNCTION void multiply_row_ahead(int i, const float *row, const unsigned (&w_hi)
 
 /* The same for up to four channels: two taps side by side make eight. */
 template <int TILE, int PRODUCTS>
-FUNCTION void multiply_row_ahead(int i, const float *row, const unsigned (&w_hi)[9][1], const unsigned (&w_lo)[9][1],
+FUNCTION void multiply_row(int i, const float *row, const unsigned (&w_hi)[9][1], const unsigned (&w_lo)[9][1],
                            float (&sum)[TILE][TILE][4])
 {
     unsigned part[2][TILE + 2][2]; /* hi, lo */
@@ -704,7 +519,8 @@ FUNCTION void multiply_row_ahead(int i, const float *row, const unsigned (&w_hi)
                                kind == 1 ? w_lo[3 * dy + 2][0] : w_hi[3 * dy + 2][0]);
 }
 
-template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_ahead(const esper_lane *lane, float *weights)
+/* DEPTH: input channels of a product. PRODUCTS: of TF32 for one of floats. TILE: the tile's side, or 2 where the image has no more. */
+template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
 {
     typedef pixel_rows<DEPTH, TILE> ring;
     conv_work work;
@@ -712,8 +528,6 @@ template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_a
     if (!conv_work_of<BACK>(lane, &work))
         return;
     const block_conv &v = work.v;
-    work.cut.chunk = block_ahead_chunk(&v, &work.cut);
-
     const block_cut &cut = work.cut;
     const int place = threadIdx.x % 32, row = place / 4, column = place % 4, plane = v.in_h * v.in_w * ESPER_CUDA_BLOCK;
     const float *own_weights = weights + column * 9 * cut.stride + work.out - work.first_out + row;
@@ -773,7 +587,8 @@ template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_a
                     await_rows<ring::ROWS - 2>();
                     copy_row<DEPTH, TILE>(v, ahead < ring::SIDE ? from : next, ahead % ring::SIDE, rows);
                     if ((i > 0 && i + 1 < ring::SIDE) || (from.iy + i >= 0 && from.iy + i < v.in_h))
-                        multiply_row_ahead<TILE, PRODUCTS>(i, rows + i % ring::ROWS * ring::ROW + column * ring::CHANNEL + 2 * row, w_hi, w_lo, sum);
+                        multiply_row<TILE, PRODUCTS>(i, rows + i % ring::ROWS * ring::ROW + column * ring::CHANNEL + 2 * row, w_hi,
+                                                     w_lo, sum);
                 }
                 from = next;
             }
@@ -790,11 +605,6 @@ template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_a
 
 /* Devices without tensor cores for floats: a share is four of the warp's channels. */
 template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_3(const esper_lane *lane, float *weights)
-{
-    convolve<3, BLOCK_OUT_TENSOR / 2, 2, BACK>(lane, weights);
-}
-
-template <int DEPTH, int TILE, bool BACK, int PRODUCTS> FUNCTION void convolve_ahead(const esper_lane *lane, float *weights)
 {
     convolve<3, BLOCK_OUT_TENSOR / 2, 2, BACK>(lane, weights);
 }
@@ -819,19 +629,3 @@ CONVOLVE_3(_small, 8, 2, 4, 3)
 CONVOLVE_3(_tf32, 8, 4, 3, 1)
 CONVOLVE_3(_few_tf32, 4, 4, 3, 1)
 CONVOLVE_3(_small_tf32, 8, 2, 4, 1)
-
-#define CONVOLVE_AHEAD(name, depth, tile, dense)                              \
-    ESPER_KERNEL_DENSE(esper_block_conv_ahead##name, BLOCK_THREADS, dense)      \
-    {                                                                         \
-        ESPER_SHARED(float, weights);                                         \
-        convolve_ahead<depth, tile, false, 3>(lanes.lane[blockIdx.y], weights); \
-    }                                                                         \
-    ESPER_KERNEL_DENSE(esper_block_conv_back_ahead##name, BLOCK_THREADS, dense) \
-    {                                                                         \
-        ESPER_SHARED(float, weights);                                         \
-        convolve_ahead<depth, tile, true, 3>(lanes.lane[blockIdx.y], weights); \
-    }
-
-CONVOLVE_AHEAD(, 8, 4, 3)
-CONVOLVE_AHEAD(_few, 4, 4, 3)
-CONVOLVE_AHEAD(_small, 8, 2, 4)
