@@ -214,6 +214,7 @@ typedef struct esper_lane {
     bool               spread;  /* the batch is spread over ranks: sums of a training pass are those of all of them */
     bool               frozen;  /* of a frozen region: computes as in evaluation, whatever the pass */
     uint8_t            precision; /* esper_precision: of a backend that has more than FP32 */
+    bool cores;               /* the device has tensor cores, three products of which make one of floats */
     const esper_pass  *pass;    /* NULL for flat work */
     const esper_group *group;   /* NULL unless flat work */
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */

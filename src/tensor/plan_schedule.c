@@ -103,6 +103,7 @@ esper_lane esper_schedule_shape(const esper_schedule *schedule, int o)
     lane.frozen = is_frozen(schedule->frozen, &schedule->net.ops[o]);
     lane.spread = schedule->spread && !lane.frozen; /* nothing is summed there */
     lane.precision = (uint8_t)schedule->precision;
+    lane.cores = schedule->cores;
     for (int i = 0; i < ESPER_OP_MAX_IN; i++)
         lane.in[i].add = (schedule->add_mask[o] & ESPER_BIT(i)) != 0;
     return lane;
@@ -284,6 +285,7 @@ esper_status esper_schedule_open(const esper_schedule_desc *desc, esper_schedule
     schedule->spread = desc->spread;
     schedule->frozen = desc->frozen;
     schedule->precision = desc->exact ? ESPER_FP32 : desc->backend->precision;
+    schedule->cores = desc->backend->has_cores;
     schedule->table_bytes = sizeof(*schedule);
     status = make(schedule, desc);
     if (status != ESPER_OK) {

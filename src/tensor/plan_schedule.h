@@ -43,6 +43,7 @@ typedef struct esper_schedule {
     bool          training;  /* there are backward steps */
     bool          spread;    /* batches are spread over ranks */
     esper_precision precision;
+    bool cores;               /* of the backend */
     uint64_t      frozen;    /* bits 1 << region */
     esper_net     net;       /* as the backend likes it; a copy of its own, without boundaries */
     bool         *has_grad;  /* (n_tensors) a gradient is wanted and arrives */

@@ -114,12 +114,14 @@ static const struct tile {
     const char *name;
     int         rows, columns, threads;
     bool        any; /* size and address */
-    const char *precision; /* on tensor cores; NULL: fp32 */
+    const char *precision; /* on tensor cores; NULL: by multiply-adds */
 } tiles[] = {
     {"128x128", 128, 128, 256, false, NULL},   {"64x96", 64, 96, 128, false, NULL},
     {"64x96_twice", 64, 96, 256, false, NULL}, {"64x64", 64, 64, 128, false, NULL},
     {"32x32", 32, 32, 128, false, NULL},       {"64x64_any", 64, 64, 128, true, NULL},
-    {"32x32_any", 32, 32, 128, true, NULL},    {"128x128", 128, 128, 256, false, "tf32"},
+    {"32x32_any", 32, 32, 128, true, NULL},    {"64x96", 64, 96, 128, false, "fp32"},
+    {"64x64", 64, 64, 128, false, "fp32"},     {"32x32", 32, 32, 128, false, "fp32"},
+    {"64x64_any", 64, 64, 128, true, "fp32"},  {"128x128", 128, 128, 256, false, "tf32"},
     {"64x64", 64, 64, 128, false, "tf32"},     {"32x32", 32, 32, 128, false, "tf32"},
     {"64x64_any", 64, 64, 128, true, "tf32"},  {"128x128", 128, 128, 256, false, "bf16"},
     {"64x64", 64, 64, 128, false, "bf16"},     {"32x32", 32, 32, 128, false, "bf16"},
@@ -128,7 +130,9 @@ static const struct tile {
 
 static double tolerance_of(const struct tile *t)
 {
-    return t->precision == NULL ? TOLERANCE : strcmp(t->precision, "tf32") == 0 ? TOLERANCE_TF32 : TOLERANCE_BF16;
+    if (t->precision == NULL || strcmp(t->precision, "fp32") == 0)
+        return TOLERANCE;
+    return strcmp(t->precision, "tf32") == 0 ? TOLERANCE_TF32 : TOLERANCE_BF16;
 }
 
 static void launch(const struct tile *t, const char *what, int blocks, int threads, const esper_lane *lane)

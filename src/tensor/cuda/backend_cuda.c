@@ -13,7 +13,7 @@
 #include "tensor/cuda/backend_queue.h"
 #include "tensor/cuda/block_lower.h"
 
-enum { MOST_ITEMS = 1024 };
+enum { MOST_ITEMS = 1024, CORES_SINCE = 80 /* compute capability 8.0: tensor cores that take TF32 */ };
 
 static cuda_backend *backend_of(const esper_backend *be)
 {
@@ -123,6 +123,7 @@ static esper_status open_parts(cuda_backend *self)
     ESPER_TRY(open_device(&self->device));
     ESPER_TRY(esper_stream_open(self->device, &self->stream));
     self->handle = esper_stream_native(self->stream);
+    self->base.has_cores = esper_cuda_capability(self->device) >= CORES_SINCE;
     ESPER_TRY(cuda_lanes_open(self->device, self->handle, &self->lanes));
     name_kernels(self, ESPER_FP32);
     return ESPER_OK;
@@ -298,11 +299,10 @@ static void forget_cuda(esper_backend *be, uint64_t program)
 
 static esper_status set_precision_cuda(esper_backend *be, esper_precision precision)
 {
-    enum { LEAST = 80 };
     cuda_backend *self = backend_of(be);
     int here = esper_cuda_capability(self->device);
 
-    if (precision != ESPER_FP32 && here < LEAST)
+    if (precision != ESPER_FP32 && !self->base.has_cores)
         return ESPER_FAIL(
             ESPER_E_UNSUPPORTED,
             "%s is for devices of compute capability 8.0 or newer, and this one has %d.%d: leave out --precision",

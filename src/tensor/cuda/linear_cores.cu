@@ -1,5 +1,6 @@
-/* Linear layers with factors of less than fp32 (esper_lane.precision), on tensor cores: the products of linear.cu, of which a block has
- * a tile of the result, and a warp 16 rows by 8 columns of it MT x NT times.
+/* Linear layers on tensor cores: the products of linear.cu, of which a block has a tile of the result, and a warp 16 rows by 8 columns
+ * of it MT x NT times. Factors are rounded as esper_lane.precision says; in fp32 three products of TF32 make one of floats (mma.cuh),
+ * which is faster than multiply-adds.
  *
  * Operands come to shared memory as they lie, floats, sixteen bytes at a time and not waited for: while one BK of them is multiplied
  * the next is on its way. What lies along k is there as [row][k], what lies across as [k][row], with as many floats added to a line
@@ -45,18 +46,55 @@ template <class tile, int B, bool ALONG, bool WIDE> struct cores_operand {
     }
 };
 
+/* Floats of shared memory: of two stages, whichever way the operands lie. */
+template <class tile, int B> struct cores_widest {
+    enum {
+        ALONG = cores_operand<tile, B, true, true>::FLOATS,
+        ACROSS = cores_operand<tile, B, false, true>::FLOATS,
+        FLOATS = (int)ALONG > (int)ACROSS ? (int)ALONG : (int)ACROSS
+    };
+};
+#define SHARED_OF(tile) (2 * (cores_widest<tile, tile::BM>::FLOATS + cores_widest<tile, tile::BN>::FLOATS))
+
 /* A tile of C = A B, as matmul has it, but that fragments are what a thread has of it (mma.cuh). */
 template <class tile, bool A_ALONG, bool B_ALONG, bool WIDE, bool SUM_A, esper_precision PRECISION> struct product {
     typedef cores_operand<tile, tile::BM, A_ALONG, WIDE> left;
     typedef cores_operand<tile, tile::BN, B_ALONG, WIDE> right;
-    enum { STAGE = left::FLOATS + right::FLOATS, DEPTH = PRECISION == ESPER_BF16 ? 16 : 8 };
+    enum {
+        STAGE = left::FLOATS + right::FLOATS,
+        DEPTH = PRECISION == ESPER_BF16 ? 16 : 8,
+        PRODUCTS = PRECISION == ESPER_FP32 ? 3 : 1
+    };
+    static_assert(2 * (int)STAGE <= SHARED_OF(tile), "what the kernels give it");
 
-    /* Rows `row` and `row` + 8 of DEPTH k from column on, the k of a word 4 apart: whatever their order, it is the same in both operands. */
-    template <class operand> static __device__ __forceinline__ unsigned word_of(const float *from, int row, int k, int half)
+    /* Rows `row` and `row` + 8 of DEPTH k from column on, the k of a word 4 apart: whatever their order, it is the same in both operands.
+     * What a word leaves of a float is in lo, where it is wanted. */
+    template <class operand>
+    static __device__ __forceinline__ void word_of(const float *from, int row, int k, int half, unsigned *word, unsigned *lo)
     {
         if (PRECISION == ESPER_BF16)
-            return bf16_pack(operand::at(from, row, k + 8 * half), operand::at(from, row, k + 8 * half + 4));
-        return tf32_near(operand::at(from, row, k + 4 * half));
+            *word = bf16_pack(operand::at(from, row, k + 8 * half), operand::at(from, row, k + 8 * half + 4));
+        else
+            tf32_parts<PRODUCTS>(operand::at(from, row, k + 4 * half), word, lo);
+    }
+
+    /* Tensor cores cut off what a sum has no place for, always towards 0: of a chain of hundreds of products that would be ten times the
+     * error of floats. So what is as exact as floats is added up as floats are, BK by BK. */
+    static __device__ __forceinline__ void add_product(const float *a, const float *b, float (&sum)[tile::MT][tile::NT][4])
+    {
+        float some[tile::MT][tile::NT][4];
+
+        if (PRODUCTS == 1) {
+            multiply(a, b, sum);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < tile::MT * tile::NT * 4; i++)
+            some[i / 4 / tile::NT][i / 4 % tile::NT][i % 4] = 0.0f;
+        multiply(a, b, some);
+#pragma unroll
+        for (int i = 0; i < tile::MT * tile::NT * 4; i++)
+            sum[i / 4 / tile::NT][i / 4 % tile::NT][i % 4] += some[i / 4 / tile::NT][i / 4 % tile::NT][i % 4];
     }
 
     static __device__ __forceinline__ void multiply(const float *a, const float *b, float (&sum)[tile::MT][tile::NT][4])
@@ -66,22 +104,28 @@ template <class tile, bool A_ALONG, bool B_ALONG, bool WIDE, bool SUM_A, esper_p
 
 #pragma unroll
         for (int k = column; k < tile::BK + column; k += DEPTH) {
-            unsigned in_a[tile::MT][4], in_b[tile::NT][2];
+            unsigned in_b[tile::NT][2], lo_b[tile::NT][2];
 
 #pragma unroll
-            for (int i = 0; i < tile::MT * 4; i++)
-                in_a[i / 4][i % 4] = word_of<left>(a, m + i / 4 * 16 + i % 2 * 8, k, i % 4 / 2);
-#pragma unroll
             for (int j = 0; j < tile::NT * 2; j++)
-                in_b[j / 2][j % 2] = word_of<right>(b, n + j / 2 * 8, k, j % 2);
+                word_of<right>(b, n + j / 2 * 8, k, j % 2, &in_b[j / 2][j % 2], &lo_b[j / 2][j % 2]);
 #pragma unroll
-            for (int i = 0; i < tile::MT; i++)
+            for (int i = 0; i < tile::MT; i++) {
+                unsigned in_a[4], lo_a[4];
+
+#pragma unroll
+                for (int w = 0; w < 4; w++)
+                    word_of<left>(a, m + i * 16 + w % 2 * 8, k, w / 2, &in_a[w], &lo_a[w]);
+                /* Products of one kind side by side: those of one sum wait for each other. The smaller ones come first. */
+#pragma unroll
+                for (int kind = 3 - PRODUCTS; kind < 3; kind++)
 #pragma unroll
                 for (int j = 0; j < tile::NT; j++)
                     if (PRECISION == ESPER_BF16)
-                        mma_16x8x16(sum[i][j], in_a[i], in_b[j]);
+                            mma_16x8x16(sum[i][j], in_a, in_b[j]);
                     else
-                        mma_16x8x8(sum[i][j], in_a[i], in_b[j]);
+                            mma_16x8x8(sum[i][j], kind == 0 ? lo_a : in_a, kind == 1 ? lo_b[j] : in_b[j]);
+            }
         }
     }
 
@@ -108,7 +152,7 @@ template <class tile, bool A_ALONG, bool B_ALONG, bool WIDE, bool SUM_A, esper_p
 #pragma unroll
                 for (int i = 0; i < tile::BK; i++)
                     total += left::at(now, (int)threadIdx.x, i);
-            multiply(now, now + left::FLOATS, sum);
+            add_product(now, now + left::FLOATS, sum);
         }
         if (SUM_A)
             *sum_a = total;
@@ -222,10 +266,6 @@ template <class tile, bool WIDE, esper_precision PRECISION> FUNCTION void backwa
     }
 }
 
-/* Of tiles in two stages; the widest lines there are. */
-#define SHARED_OF(tile)                                                                                       \
-    (2 * (cores_operand<tile, tile::BM, true, true>::FLOATS + cores_operand<tile, tile::BN, true, true>::FLOATS))
-
 #define CORES_KERNELS(name, tile, wide, precision, dense)                       \
     static_assert(SHARED_OF(tile) * 4 <= 48 * 1024, "what every GPU has");      \
     ESPER_KERNEL_DENSE(esper_linear_y_##name, tile::THREADS, dense)             \
@@ -246,6 +286,7 @@ template <class tile, bool WIDE, esper_precision PRECISION> FUNCTION void backwa
 
 /*                 warps of M and N, 16 rows and 8 columns of each, k at once */
 typedef cores_tile<2, 4, 4, 4, 16> cores_128x128;
+typedef cores_tile<2, 2, 2, 6, 32> cores_64x96;
 typedef cores_tile<2, 2, 2, 4, 32> cores_64x64;
 typedef cores_tile<2, 2, 1, 2, 32> cores_32x32;
 
@@ -257,3 +298,9 @@ typedef cores_tile<2, 2, 1, 2, 32> cores_32x32;
 
 CORES(tf32, ESPER_TF32)
 CORES(bf16, ESPER_BF16)
+
+/* Of floats a thread has every sum twice, and more than 64 x 96 does not fit its registers. */
+CORES_KERNELS(64x96_fp32, cores_64x96, true, ESPER_FP32, 2)
+CORES_KERNELS(64x64_fp32, cores_64x64, true, ESPER_FP32, 3)
+CORES_KERNELS(32x32_fp32, cores_32x32, true, ESPER_FP32, 4)
+CORES_KERNELS(64x64_any_fp32, cores_64x64, false, ESPER_FP32, 2)
