@@ -19,7 +19,7 @@ enum {
     CUDA_BRANCHES = 4,
     BRANCH_LANES = 8
 };                                  /* of a graph, where nobody says how many, and of networks each, at least */
-enum { GATHER_PARTS = 64 };         /* parts of a block of samples that is gathered, over all networks, if 2 to 16 each */
+enum { GATHER_PARTS = 256 }; /* parts of a block of samples that is gathered, over all networks, if 2 to 16 each */
 
 struct cuda_group {
     cuda_group  *next;
@@ -626,7 +626,7 @@ esper_status cuda_lanes_run_scans(cuda_lanes_table *table, const cuda_scan *cons
     return ESPER_OK;
 }
 
-/* Every block of threads reads of the host whom it is to fetch, which takes time of its own: many networks have few of them each. */
+/* So many that the device is full: many networks have few of them each. */
 static int gather_parts(int n_lanes)
 {
     int parts = GATHER_PARTS / n_lanes;
@@ -645,7 +645,7 @@ esper_status cuda_lanes_run_gathers(cuda_lanes_table *table, const void *const *
         for (; call.n_lanes < ESPER_CUDA_LANES && first + call.n_lanes < n; call.n_lanes++) {
             const cuda_gather_table *batch = tables[first + call.n_lanes];
 
-            argument.lane[call.n_lanes] = (const void *)batch;
+            argument.lane[call.n_lanes] = batch->at;
             int blocks = batch->gather.blocks == NULL
                              ? batch->gather.n
                              : (batch->gather.n + ESPER_CUDA_BLOCK - 1) / ESPER_CUDA_BLOCK * parts;

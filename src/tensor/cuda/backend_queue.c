@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -52,6 +53,8 @@ void cuda_queue_fini(cuda_queue *queue)
 
             page->stages = stage->next;
             esper_device_release(backend_of(queue)->device, stage->memory);
+            if (stage->twin != NULL)
+                esper_device_release(backend_of(queue)->device, stage->twin);
             esper_mem_free(stage);
         }
         esper_mem_free(page->entries);
@@ -450,17 +453,32 @@ esper_status cuda_queue_programs(cuda_queue *queue, const esper_program *program
 
 esper_status cuda_queue_gather(cuda_queue *queue, const esper_gather *gather, const esper_pick *picks)
 {
-    size_t bytes = (size_t)gather->n * sizeof(*picks);
+    size_t bytes = (size_t)gather->n * sizeof(*picks),
+           whole = (offsetof(cuda_gather_table, pick) + bytes + 15) / 16 * 16;
     cuda_gather_table *table;
-    void *room;
+    cuda_stage *stage;
+    char *twin;
+    void *room, *at;
+    esper_status status;
+    int end;
 
     ESPER_TRY(turn_full_page(queue));
-    ESPER_TRY(take_stage(queue, sizeof(*table) + bytes, &room));
+    ESPER_TRY(take_stage(queue, whole, &room));
+    stage = page_in_use(queue)->stage;
+    if (stage->twin == NULL) {
+        ESPER_TRY(esper_device_alloc(backend_of(queue)->device, stage->bytes, ESPER_DEVICE_MEMORY_NORMAL, &at));
+        stage->twin = at;
+    }
     table = room;
+    twin = stage->twin + ((char *)room - stage->memory);
+    end = page_in_use(queue)->end;
+    table->at = twin;
     table->gather = *gather;
     memcpy(table->pick, picks, bytes);
-    ESPER_TRY(push(queue, &(cuda_entry){.kind = CUDA_GATHER, .n = 1, .batch = table}));
-    return pushed(queue);
+    status = push(queue, &(cuda_entry){.kind = CUDA_MOVE, .n = 1, .move = {.to = twin, .from = table, .bytes = whole}});
+    if (status == ESPER_OK)
+        status = push(queue, &(cuda_entry){.kind = CUDA_GATHER, .n = 1, .batch = table});
+    return status == ESPER_OK ? pushed(queue) : unqueue(queue, end, status);
 }
 
 /* ------------------------------------------------------------------------------------------------ scans */

@@ -129,14 +129,28 @@ const esper_cuda_op esper_cuda_halves_conv_norm = {
 
 /* ------------------------------------------------------------------------------------------------ changes of layout, mean */
 
-/* Between canonical layout and words: a block of threads for each 32 pixels of 32 samples. */
+/* Between canonical layout and words: tiles are 32 pixels of 32 samples. */
+static void push_tiles(block_list *list, const esper_lane *lane, const char *kernel, int each)
+{
+    const esper_view *x = &lane->in[0];
+    int64_t tiles = block_most(lane) * half_pairs(x->dim[0]) * esper_cuda_divide(x->dim[1] * x->dim[2], 32);
+
+    block_push(list, kernel, BLOCK_GROUP_THREADS, esper_cuda_divide(tiles, each), 0);
+}
+
 static int launch_tiles(const esper_lane *lane, const char *kernel, esper_cuda_launch *launches_out)
 {
     block_list list = {launches_out, 0};
-    const esper_view *x = &lane->in[0];
 
-    block_push(&list, kernel, BLOCK_GROUP_THREADS,
-               block_most(lane) * half_pairs(x->dim[0]) * esper_cuda_divide(x->dim[1] * x->dim[2], 32), 0);
+    push_tiles(&list, lane, kernel, 1);
+    return list.n;
+}
+
+static int launch_pack(const esper_lane *lane, const char *kernel, esper_cuda_launch *launches_out)
+{
+    block_list list = {launches_out, 0};
+
+    push_tiles(&list, lane, kernel, block_pack_tiles(lane));
     return list.n;
 }
 
@@ -177,7 +191,7 @@ static int launch_mean(const esper_lane *lane, const char *kernel, esper_cuda_la
     extern const esper_cuda_op esper_cuda_##name;                                                                  \
     const esper_cuda_op esper_cuda_##name = {.forward = forward_##name, .backward = backward_##name}
 
-CHANGE(halves_pack, launch_tiles, launch_tiles, "esper_half_pack");
+CHANGE(halves_pack, launch_pack, launch_tiles, "esper_half_pack");
 CHANGE(halves_unpack, launch_tiles, launch_tiles, "esper_half_unpack");
 CHANGE(change_pack, launch_fours, launch_fours, "esper_half_narrow");
 CHANGE(change_unpack, launch_fours, launch_fours, "esper_half_widen");

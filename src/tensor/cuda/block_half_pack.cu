@@ -11,9 +11,9 @@ struct pixels_place {
     int block, pair, pixel, plane;
 };
 
-FUNCTION pixels_place pixels_of(const esper_view *x)
+FUNCTION pixels_place pixels_of(const esper_view *x, int unit)
 {
-    int plane = x->dim[1] * x->dim[2], tiles = block_divide(plane, 32), unit = blockIdx.x;
+    int plane = x->dim[1] * x->dim[2], tiles = block_divide(plane, 32);
     pixels_place p;
 
     p.plane = plane;
@@ -25,9 +25,9 @@ FUNCTION pixels_place pixels_of(const esper_view *x)
 }
 
 /* From canonical layout. */
-FUNCTION void to_words(const esper_lane *lane, const esper_view *x, const float *from, unsigned *words, bool add, half_tile &tile)
+FUNCTION void to_words(const esper_lane *lane, const esper_view *x, const pixels_place &p, const float *from, unsigned *words, bool add,
+                       half_tile &tile)
 {
-    pixels_place p = pixels_of(x);
     int row = threadIdx.x / 32, column = threadIdx.x % 32, valid;
 
     if (p.block >= blocks_of(lane))
@@ -57,7 +57,7 @@ FUNCTION void to_words(const esper_lane *lane, const esper_view *x, const float 
 /* To canonical layout: the samples of the batch alone. */
 FUNCTION void from_words(const esper_lane *lane, const esper_view *x, const unsigned *words, float *to, half_tile &tile)
 {
-    pixels_place p = pixels_of(x);
+    pixels_place p = pixels_of(x, blockIdx.x);
     int row = threadIdx.x / 32, column = threadIdx.x % 32, valid;
 
     if (p.block >= blocks_of(lane))
@@ -88,9 +88,16 @@ ESPER_KERNEL(esper_half_pack, BLOCK_GROUP_THREADS)
     const esper_lane *lane = lanes.lane[blockIdx.y];
     const esper_view *x = &lane->in[0];
 
+    int n_tiles = blocks_of(lane) * half_pairs(x->dim[0]) * block_divide(x->dim[1] * x->dim[2], 32);
+
     if (lane->attr.pack.of_batch && lane->pass->packed)
         return;
-    to_words(lane, x, (const float *)x->data, data_words(&lane->out[0], pixels_of(x).block), false, tile);
+    for (int unit = blockIdx.x; unit < n_tiles; unit += gridDim.x) {
+        pixels_place p = pixels_of(x, unit);
+
+        to_words(lane, x, p, (const float *)x->data, data_words(&lane->out[0], p.block), false, tile);
+        __syncthreads();
+    }
 }
 
 /* Nobody writes the gradient of an input before this: it is not added to. */
@@ -100,7 +107,7 @@ ESPER_KERNEL(esper_half_pack_back, BLOCK_GROUP_THREADS)
     const esper_lane *lane = lanes.lane[blockIdx.y];
     const esper_view *x = &lane->in[0];
 
-    from_words(lane, x, grad_words(&lane->out[0], pixels_of(x).block), (float *)x->grad, tile);
+    from_words(lane, x, grad_words(&lane->out[0], pixels_of(x, blockIdx.x).block), (float *)x->grad, tile);
 }
 
 ESPER_KERNEL(esper_half_unpack, BLOCK_GROUP_THREADS)
@@ -109,7 +116,7 @@ ESPER_KERNEL(esper_half_unpack, BLOCK_GROUP_THREADS)
     const esper_lane *lane = lanes.lane[blockIdx.y];
     const esper_view *x = &lane->in[0];
 
-    from_words(lane, x, data_words(x, pixels_of(x).block), (float *)lane->out[0].data, tile);
+    from_words(lane, x, data_words(x, pixels_of(x, blockIdx.x).block), (float *)lane->out[0].data, tile);
 }
 
 ESPER_KERNEL(esper_half_unpack_back, BLOCK_GROUP_THREADS)
@@ -118,7 +125,7 @@ ESPER_KERNEL(esper_half_unpack_back, BLOCK_GROUP_THREADS)
     const esper_lane *lane = lanes.lane[blockIdx.y];
     const esper_view *x = &lane->in[0];
 
-    to_words(lane, x, (const float *)lane->out[0].grad, grad_words(x, pixels_of(x).block), x->add, tile);
+    to_words(lane, x, pixels_of(x, blockIdx.x), (const float *)lane->out[0].grad, grad_words(x, pixels_of(x, blockIdx.x).block), x->add, tile);
 }
 
 /* ------------------------------------------------------------------------------------------------ blocks of floats */

@@ -25,4 +25,11 @@ static inline int64_t block_most(const esper_lane *lane)
     return esper_cuda_blocks_of(lane->max_samples);
 }
 
+/* Tiles of a batch's change of layout that a block of threads has. What was gathered into blocks needs none, and few find that out
+ * sooner than many. */
+static inline int block_pack_tiles(const esper_lane *lane)
+{
+    return lane->attr.pack.of_batch ? 16 : 1;
+}
+
 #endif

@@ -11,21 +11,21 @@ struct tile_place {
     int block, element;
 };
 
-FUNCTION tile_place tile_of(const esper_view *x)
+FUNCTION tile_place tile_of(const esper_view *x, int which)
 {
     int tiles = block_divide((int)x->count, 32);
     tile_place p;
 
-    p.block = blockIdx.x / tiles;
-    p.element = (blockIdx.x - p.block * tiles) * 32;
+    p.block = which / tiles;
+    p.element = (which - p.block * tiles) * 32;
     return p;
 }
 
 /* Zero in the samples beyond the batch. */
-FUNCTION void to_blocks(const esper_lane *lane, const esper_view *x, const float *from, float *to, bool add,
+FUNCTION void to_blocks(const esper_lane *lane, const esper_view *x, int which, const float *from, float *to, bool add,
                         tile_row *tile)
 {
-    tile_place p = tile_of(x);
+    tile_place p = tile_of(x, which);
     int row = threadIdx.x / 32, column = threadIdx.x % 32, count = (int)x->count, valid;
 
     if (p.block >= blocks_of(lane))
@@ -49,7 +49,7 @@ FUNCTION void to_blocks(const esper_lane *lane, const esper_view *x, const float
 /* The samples of the batch alone. */
 FUNCTION void from_blocks(const esper_lane *lane, const esper_view *x, const float *from, float *to, tile_row *tile)
 {
-    tile_place p = tile_of(x);
+    tile_place p = tile_of(x, blockIdx.x);
     int row = threadIdx.x / 32, column = threadIdx.x % 32, count = (int)x->count, valid;
 
     if (p.block >= blocks_of(lane))
@@ -71,10 +71,14 @@ ESPER_KERNEL(esper_block_pack, BLOCK_GROUP_THREADS)
 {
     __shared__ tile_row tile[32];
     const esper_lane *lane = lanes.lane[blockIdx.y];
+    int n_tiles = blocks_of(lane) * block_divide((int)lane->in[0].count, 32);
 
     if (lane->attr.pack.of_batch && lane->pass->packed)
         return;
-    to_blocks(lane, &lane->in[0], (const float *)lane->in[0].data, (float *)lane->out[0].data, false, tile);
+    for (int which = blockIdx.x; which < n_tiles; which += gridDim.x) {
+        to_blocks(lane, &lane->in[0], which, (const float *)lane->in[0].data, (float *)lane->out[0].data, false, tile);
+        __syncthreads();
+    }
 }
 
 /* Nobody writes the gradient of an input before this: it is not added to. */
@@ -99,5 +103,5 @@ ESPER_KERNEL(esper_block_unpack_back, BLOCK_GROUP_THREADS)
     __shared__ tile_row tile[32];
     const esper_lane *lane = lanes.lane[blockIdx.y];
 
-    to_blocks(lane, &lane->in[0], (const float *)lane->out[0].grad, (float *)lane->in[0].grad, lane->in[0].add, tile);
+    to_blocks(lane, &lane->in[0], blockIdx.x, (const float *)lane->out[0].grad, (float *)lane->in[0].grad, lane->in[0].add, tile);
 }

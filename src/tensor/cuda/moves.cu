@@ -166,7 +166,7 @@ FUNCTION void gather_block(const esper_gather gather, const esper_pick *picks, i
     }
 }
 
-/* Words of the host's memory, side by side: each request takes a microsecond or two, and only so many are under way. */
+/* Words, side by side. */
 FUNCTION void fetch(void *to, const void *from, int n_words)
 {
     for (int i = threadIdx.x; i < n_words; i += CUDA_GATHER_THREADS)

@@ -42,8 +42,10 @@ typedef struct cuda_scan_table {
     cuda_stretch stretch[CUDA_ANY_NUMBER];
 } cuda_scan_table;
 
-/* A batch that is gathered, in memory of the host that the device reads: picks follow. A block makes a sample. */
+/* A batch that is gathered: picks follow. Written by the host, and brought to the device before a kernel reads it, as every block of
+ * threads does: hundreds of them that ask for a few bytes of the host's memory each wait for each other. */
 typedef struct cuda_gather_table {
+    const void *at; /* there */
     esper_gather gather;
     esper_pick   pick[CUDA_ANY_NUMBER];
 } cuda_gather_table;
