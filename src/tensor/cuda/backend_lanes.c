@@ -17,7 +17,8 @@
 enum { PLAIN_SHARED = 48 * 1024 }; /* bytes that a block gets without being asked for more */
 enum {
     CUDA_BRANCHES = 4,
-    BRANCH_LANES = 8
+    BRANCH_LANES = 8,
+    BRANCH_FORM = 4 /* and of each form, in the mean */
 };                                  /* of a graph, where nobody says how many, and of networks each, at least */
 enum { GATHER_PARTS = 256 }; /* parts of a block of samples that is gathered, over all networks, if 2 to 16 each */
 
@@ -25,6 +26,7 @@ struct cuda_group {
     cuda_group  *next;
     uint64_t     hash, used;
     int          n_programs, n_calls, n_lanes, n_runs;
+    int          n_forms; /* of the programs, at least; counted as far as they are few */
     uint64_t    *ids;   /* (n_programs) */
     cuda_call   *calls; /* (n_calls) one behind the other */
     const esper_lane **lanes; /* (n_lanes) of all calls */
@@ -684,6 +686,26 @@ static void sort_works(const cuda_order *order, const cuda_program *const *progr
         }
 }
 
+/* How many there are, or 1 more than would be few. */
+static int count_forms(const cuda_form *const *forms, int n)
+{
+    const cuda_form *seen[ESPER_CUDA_LANES / BRANCH_FORM];
+    int n_seen = 0,
+        most = n / BRANCH_FORM < ESPER_CUDA_LANES / BRANCH_FORM ? n / BRANCH_FORM : ESPER_CUDA_LANES / BRANCH_FORM;
+
+    for (int k = 0; k < n; k++) {
+        int i = 0;
+
+        while (i < n_seen && seen[i] != forms[k])
+            i++;
+        if (i == most)
+            return most + 1;
+        if (i == n_seen)
+            seen[n_seen++] = forms[k];
+    }
+    return n_seen;
+}
+
 static esper_status list_programs(caller *self, const cuda_program *const *programs, int n)
 {
     cuda_order *order = &self->table->order;
@@ -698,6 +720,8 @@ static esper_status list_programs(caller *self, const cuda_program *const *progr
         status = cuda_order_find(order, programs[k]->kinds, programs[k]->n_works, &it.forms[k]);
         n_works += (size_t)programs[k]->n_works;
     }
+    if (status == ESPER_OK && self->group != NULL)
+        self->group->n_forms = count_forms(it.forms, n);
     if (status == ESPER_OK) {
         it.begin = esper_mem_alloc(((size_t)order->n_steps + 1) * sizeof(*it.begin));
         it.works = esper_mem_alloc(n_works * sizeof(*it.works));
@@ -838,7 +862,8 @@ static esper_status capture_graph(cuda_lanes_table *table, const cuda_group *gro
     return status;
 }
 
-/* The calls of a group as those of a graph, with branches: one behind the other these would do no good. */
+/* The calls of a group as those of a graph, with branches: one behind the other these would do no good, and networks that have grown
+ * apart have launches enough to be beside each other. */
 static esper_status cut_into_branches(cuda_lanes_table *table, const cuda_program *const *programs, cuda_group *group)
 {
     cuda_group cut = {.n_programs = group->n_programs};
@@ -870,11 +895,12 @@ static void make_graph(cuda_lanes_table *table, const cuda_program *const *progr
     bool draws = driver->cuGraphCreate != NULL && driver->cuGraphAddKernelNode != NULL && !table->in_line;
     double began = esper_clock_seconds();
     CUgraph graph = NULL;
-    esper_status status;
+    esper_status status = ESPER_OK;
 
     if (table->timed || driver->cuGraphInstantiate == NULL || (!draws && driver->cuStreamBeginCapture == NULL))
         return;
-    status = draws && table->branches > 1 ? cut_into_branches(table, programs, group) : ESPER_OK;
+    if (draws && table->branches > 1 && group->n_forms * BRANCH_FORM <= group->n_programs)
+        status = cut_into_branches(table, programs, group);
     if (status == ESPER_OK)
         status = draws ? draw_graph(group, &graph) : capture_graph(table, group, &graph);
     if (status != ESPER_OK || ESPER_CUDA_RAW(cuGraphInstantiate, &group->graph, graph, 0) != CUDA_SUCCESS)

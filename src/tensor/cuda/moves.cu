@@ -108,7 +108,7 @@ FUNCTION void gather_image(const esper_gather gather, const esper_pick &pick, in
     }
 }
 
-/* What the warps of a block of threads need to make a row of 32 samples each, of a channel or of two. */
+/* What each warp of a block of threads has to itself, to make a row of 32 samples, of a channel or of two. */
 struct gather_room {
     picked_row    from[2][GATHER_WARPS][32];
     unsigned char bytes[2][GATHER_WARPS][32][36]; /* of 32 pixels; a column lies in as many banks */
@@ -131,12 +131,12 @@ FUNCTION void gather_block(const esper_gather gather, const esper_pick *picks, i
         int channel = row / height * CHANNELS, next = min(channel + 1, gather.dim[0] - 1);
         const float *levels = gather.levels + channel * 256;
 
-        __syncthreads();
+        __syncwarp();
         room.from[0][warp][place] = row_of(gather, picks[min(place, n_valid - 1)], channel * height + row % height);
         if (HALVES)
             room.from[1][warp][place] = row_of(gather, picks[min(place, n_valid - 1)], next * height + row % height);
         for (int first_x = 0; first_x < width; first_x += 32) {
-            __syncthreads();
+            __syncwarp();
             for (int turn = 0; turn < (n_valid + AT_ONCE - 1) / AT_ONCE * CHANNELS; turn++) { /* sixteen samples of a channel */
                 int c = turn % CHANNELS, sample = turn / CHANNELS * AT_ONCE;
                 unsigned char found[AT_ONCE];
@@ -148,7 +148,7 @@ FUNCTION void gather_block(const esper_gather gather, const esper_pick *picks, i
                 for (int k = 0; k < AT_ONCE; k++)
                     room.bytes[c][warp][sample + k][place] = found[k];
             }
-            __syncthreads();
+            __syncwarp();
 #pragma unroll 8
             for (int i = 0; i < min(32, width - first_x); i++) {
                 float *one = to + (int64_t)(row * width + first_x + i) * 32 + place;
