@@ -63,6 +63,26 @@ double esper_trial_bound(int n_candidates)
     return high;
 }
 
+/* What a fork is worth: its gain, less what the FLOPs it takes would bring elsewhere. */
+static double worth(double price, const esper_fork *nothing, const esper_fork *fork)
+{
+    double paid = price * log2(fork->sample_flops / nothing->sample_flops);
+
+    return isfinite(fork->loss) ? fork->gain - paid : -(double)INFINITY;
+}
+
+void esper_trial_rank(double price, esper_fork *forks, int n)
+{
+    for (int i = 2; i < n; i++) {
+        esper_fork fork = forks[i];
+        int at = i;
+
+        for (; at > 1 && worth(price, &forks[0], &forks[at - 1]) < worth(price, &forks[0], &fork); at--)
+            forks[at] = forks[at - 1];
+        forks[at] = fork;
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------ what to try */
 
 uint32_t esper_trial_usual(esper_topology topology)
@@ -107,14 +127,6 @@ static esper_status list_forks(policy_trials *self, const esper_policy_view *vie
     return ESPER_OK;
 }
 
-/* What a fork is worth: its gain, less what the FLOPs it takes would bring elsewhere. */
-static double worth(const policy_trials *self, const esper_fork *fork)
-{
-    double price = self->settings.price * log2(fork->sample_flops / self->forks[0].sample_flops);
-
-    return isfinite(fork->loss) ? fork->gain - price : -(double)INFINITY;
-}
-
 /* ------------------------------------------------------------------------------------------------ rounds */
 
 static double flops_of_steps(const policy_trials *self, int n)
@@ -152,19 +164,6 @@ static double steps_of_round(const policy_trials *self, int n, int round, int n_
            n_steps = floor(left / flops_of_steps(self, n));
 
     return most > 0 ? fmin(n_steps, ceil(most / exp2(n_rounds - 1 - round))) : fmin(n_steps, 1e6);
-}
-
-/* Forks 1 to n - 1 by their worth, the best first; of equals the earlier. */
-static void rank(policy_trials *self, int n)
-{
-    for (int i = 2; i < n; i++) {
-        esper_fork fork = self->forks[i];
-        int at = i;
-
-        for (; at > 1 && worth(self, &self->forks[at - 1]) < worth(self, &fork); at--)
-            self->forks[at] = self->forks[at - 1];
-        self->forks[at] = fork;
-    }
 }
 
 static double spent_on_forks(const policy_trials *self)
@@ -258,7 +257,7 @@ static esper_status hold(policy_trials *self, int n_rounds, double funds)
             self->forks[i].round = round;
         ESPER_TRY(self->ground.compare(self->ground.context, self->forks, n_candidates + 1, (uint32_t)n_steps,
                                        batches_of_round(self, round, n_rounds)));
-        rank(self, n_candidates + 1);
+        esper_trial_rank(self->settings.price, self->forks, n_candidates + 1);
         n_candidates = (n_candidates + 1) / 2;
     }
     return ESPER_OK;
@@ -271,7 +270,8 @@ static bool has_won(const policy_trials *self, const esper_fork *fork)
 {
     double bound = esper_trial_bound(self->n - 1);
 
-    return isfinite(fork->loss) && fork->gain - bound * fork->error > 0.0 && worth(self, fork) > 0.0;
+    return isfinite(fork->loss) && fork->gain - bound * fork->error > 0.0 &&
+           worth(self->settings.price, &self->forks[0], fork) > 0.0;
 }
 
 static void germinate(int slot, int blueprint, double gain, double error, esper_decision *decision_out)

@@ -66,6 +66,10 @@ typedef struct esper_trial_settings {
 /* What is tried where nobody says: few kinds, as every one costs a fork in every slot. */
 uint32_t esper_trial_usual(esper_topology topology);
 
+/* Sorts forks 1 to n - 1 by what they are worth, the best first, of equals the earlier: the gain, less `price` nats for twice the
+ * FLOPs of a sample of fork 0, which got nothing. One that is not finite is worth least. */
+void esper_trial_rank(double price, esper_fork *forks, int n);
+
 /* The least gain, in standard errors, that chance brings to one of n candidates once in twenty trials. */
 double esper_trial_bound(int n_candidates);
 
