@@ -90,8 +90,13 @@
       "name `heuristic` among --policies")                                                                             \
     X(TRIALS, use->deciders & ESPER_CONFIG_BY_TRIALS, "no trials are held", "give --policy trials",                   \
       "name `trials` among --policies")                                                                                \
-    X(KINDS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_TRIALS),                                         \
-      "neither trials nor the heuristic decide", "give --policy trials", "name `trials` among --policies")             \
+    X(FORKS,                                                                                                           \
+      use->deciders & (ESPER_CONFIG_BY_TRIALS | ESPER_CONFIG_BY_SCRIPT | ESPER_CONFIG_BY_PROGRAM |                     \
+                       ESPER_CONFIG_BY_LEARNED),                                                                       \
+      "nobody who decides here holds trials or asks for one", "give --policy trials",                                  \
+      "name `trials` among --policies")                                                                                \
+    X(KINDS, use->deciders & ~(unsigned)(ESPER_CONFIG_BY_CHANCE | ESPER_CONFIG_BY_SEARCH),                             \
+      "nobody who decides here tries kinds of seeds", "give --policy trials", "name `trials` among --policies")        \
     X(PLATEAUS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_LEARNED | ESPER_CONFIG_BY_PROGRAM),           \
       "neither the heuristic, a policy that learns nor a program decides, and nobody else looks for plateaus", "",     \
       "name `heuristic` among --policies")                                                                             \
@@ -202,23 +207,25 @@
       "The same by the size of its weights, four bytes each; 0 sets no limit.")                                        \
     X(GROWTH, max_flops, REAL, "0", FROM(0), "FLOPs", GROWN, CHOOSES, BITS,                                            \
       "Most FLOPs for one sample, forward, that the network may grow to; 0 sets no limit.")                            \
-    X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROW | COMPARE, KINDS, BITS,                                         \
-      "Kinds of seeds that are tried, by trials beside each other, by the heuristic in turn, separated by commas. "    \
+    X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROWN, KINDS, BITS,                                                  \
+      "Kinds of seeds that are tried, in trials beside each other, by the heuristic in turn, separated by commas. "    \
       "Empty: the usual ones.")                                                                                        \
     X(GROWTH, add_blueprints, TEXT, "", ANY, "NAME = TEXT|FILE", TRAIN | GROW | COMPARE, SEEDS, BITS,                  \
       "Kinds of seeds of one's own, as text such as 'wide = conv 2w | conv w', or a file of them (docs/hosts.md). Trials " \
       "try them beside the usual ones; blueprints, plant and decisions name them.")                                    \
-    X(GROWTH, trial_share, REAL, "0.2", BETWEEN(0, 1), "", GROW | COMPARE, TRIALS, BITS,                               \
-      "Most that trials may cost, as a share of the run's FLOPs. 0: there are none.")                                  \
+    X(GROWTH, trial_share, REAL, "0.2", BETWEEN(0, 1), "", GROWN, FORKS, BITS,                                         \
+      "Most that trials may cost, as a share of the run's FLOPs: those of the policy `trials`, and those that others "  \
+      "ask for. 0: there are none.")                                                                                   \
     X(GROWTH, trial_first, REAL, "0.03", BETWEEN(0, 1), "", GROW | COMPARE, TRIALS, BITS,                              \
       "Share of the run after which the first trial is held.")                                                         \
-    X(GROWTH, trial_steps, INT, "0", FROM(0), "steps", GROW | COMPARE, TRIALS, BITS,                                   \
-      "Steps for which the last forks of a trial train, at most; 0: as many as can be paid.")                          \
+    X(GROWTH, trial_steps, INT, "0", FROM(0), "steps", GROWN, FORKS, BITS,                                             \
+      "Steps for which the last forks of a trial train, at most; 0: as many as can be paid. Of one that is asked for: " \
+      "as many as that; 0: a hundredth of the run's, at least 12.")                                                    \
     X(GROWTH, trial_rounds, INT, "0", FROM(0), "rounds", GROW | COMPARE, TRIALS, BITS,                                 \
       "Rounds of a trial at most, the better half going on after each; 0: until two candidates are left.")             \
     X(GROWTH, trial_seeds, INT, "1", BETWEEN(1, 8), "seeds", GROW | COMPARE, TRIALS, BITS,                            \
       "Seeds that one trial may bring, each in another slot: all that have won, one an epoch, the best first.")        \
-    X(GROWTH, trial_price, REAL, "0.01", FROM(0), "", GROW | COMPARE, TRIALS, BITS,                                    \
+    X(GROWTH, trial_price, REAL, "0.01", FROM(0), "", GROWN, FORKS, BITS,                                              \
       "Validation loss that a seed has to win for each doubling of the FLOPs of a sample.")                            \
     X(GROWTH, plateau, REAL, "0.5", FROM(0), "points", GROWN, PLATEAUS, BITS,                                          \
       "An epoch that gains less validation accuracy than this counts towards a plateau.")                              \

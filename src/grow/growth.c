@@ -65,7 +65,7 @@ static void find_places(esper_growth *growth)
     }
 }
 
-/* Likewise, where a limit asks for it. */
+/* Likewise: of what is tried, so that it is known what a trial costs; of all of them where a limit asks for it. */
 static esper_status count_flops(esper_growth *growth)
 {
     const esper_engine *engine = growth->network->engine;
@@ -74,6 +74,13 @@ static esper_status count_flops(esper_growth *growth)
     growth_deciding *deciding = &growth->deciding;
     double flops[ESPER_MAX_SLOTS];
 
+    for (int i = 0; list[i] != NULL; i++) {
+        if ((deciding->trials.blueprints >> list[i]->index & 1u) == 0)
+            continue;
+        ESPER_TRY(esper_splice_count_flops(&engine->host, slots, list[i], flops));
+        for (int k = 0; k < slots->n; k++)
+            deciding->trial_flops[k][list[i]->index] = flops[k];
+    }
     if (engine->config.max_flops <= 0.0)
         return ESPER_OK;
     deciding->host_flops = esper_net_flops(&engine->plain);
@@ -119,18 +126,22 @@ static esper_status check_policy(const esper_config *config)
     return ESPER_OK;
 }
 
-/* Bits 1 << index of the blueprints that are tried, by trials or by the heuristic. */
-static uint32_t kinds_tried(const esper_config *config, esper_topology topology, const esper_heuristic_settings *rules)
+/* Bits 1 << index of the blueprints that are tried, in trials or by the heuristic. Those of texts, and new channels, are for who names
+ * what is to germinate: a learned policy has no choice for them. */
+static uint32_t kinds_tried(const esper_config *config, esper_topology topology, const esper_heuristic_settings *rules,
+                            bool in_trials)
 {
-    bool usual = config->blueprints[0] == '\0' && strcmp(config->policy, esper_policy_trials.name) == 0;
-    bool usual_texts;
-    uint32_t kinds = usual ? esper_trial_usual(topology) | (config->widen ? 1u << ESPER_BLUEPRINT_WIDE : 0) : 0;
+    const esper_blueprint *const *list = esper_blueprint_list(topology);
+    bool usual = config->blueprints[0] == '\0' && in_trials;
+    bool by_name = config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_trials.name) == 0 ||
+                   strcmp(config->policy, esper_policy_scripted.name) == 0;
+    uint32_t kinds = usual ? esper_trial_usual(topology) : 0;
 
-    usual_texts = usual && config->add_blueprints[0] != '\0';
-    for (int i = 0; usual_texts && esper_blueprint_list(topology)[i] != NULL;
-         i++) /* who adds one wants to see it tried */
-        if (esper_blueprint_list(topology)[i]->text != NULL)
-            kinds |= 1u << esper_blueprint_list(topology)[i]->index;
+    if (usual && by_name && config->widen)
+        kinds |= 1u << ESPER_BLUEPRINT_WIDE;
+    for (int i = 0; usual && by_name && config->add_blueprints[0] != '\0' && list[i] != NULL; i++)
+        if (list[i]->text != NULL) /* who adds one wants to see it tried */
+            kinds |= 1u << list[i]->index;
     for (int i = 0; !usual && i < rules->n_rotation; i++)
         kinds |= 1u << rules->rotation[i];
     return kinds;
@@ -154,7 +165,7 @@ static esper_status check_birth(const esper_config *config, esper_topology topol
     if (fit == 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: no %s blueprint can be born so", birth,
                           esper_topology_name(topology));
-    if ((by_rules || by_trials) && (fit & kinds_tried(config, topology, rules)) == 0)
+    if ((by_rules || by_trials) && (fit & kinds_tried(config, topology, rules, by_trials)) == 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: nothing that %s can be born so: give --blueprints layer", birth,
                           by_rules ? "the heuristic tries" : "is tried");
     if (config->birth == ESPER_CONFIG_BIRTH_COPY && esper_policy_is_file(config->policy))
@@ -247,7 +258,8 @@ static esper_status open_policy(esper_growth *growth)
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
-    trials.blueprints = kinds_tried(config, setup.topology, &rules);
+    trials.blueprints = kinds_tried(config, setup.topology, &rules, true);
+    growth->deciding.trials = trials;
     growth->deciding.tries = strcmp(name, esper_policy_trials.name) == 0;
     growth->deciding.follows = network->engine->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
     if ((growth->deciding.history != NULL && !growth->deciding.tries) || growth->deciding.follows)
@@ -389,7 +401,7 @@ static esper_status decide_again(esper_growth *growth, esper_decision *decision_
     const esper_log_entry *entry;
     esper_decision decision;
 
-    ESPER_TRY(growth_next_entry(growth, ESPER_LOG_POLICY, &entry));
+    ESPER_TRY(growth_next_decision(growth, &entry));
     decision = entry->decision;
     decision.slot = -1;
     if (entry->slot[0] != '\0') {
@@ -439,6 +451,8 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
     growth->deciding.decision = *decision;
     if (decision->op == ESPER_SLOT_OP_GERMINATE && decision->birth == ESPER_BIRTH_UNSAID)
         growth->deciding.decision.birth = (int32_t)growth->network->engine->config.birth;
+    if (decision->op == ESPER_SLOT_OP_TRY) /* changes nothing: its forks stand before it in the log, as others' do */
+        ESPER_TRY(growth_try(growth, decision));
     ESPER_TRY(growth_log_decision(growth, growth->recording.record.epoch));
     ESPER_TRY(growth_act(growth));
     ESPER_TRY(growth_pay(growth, last));

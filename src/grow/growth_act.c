@@ -56,6 +56,23 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
     view->interaction = slot->interaction;
 }
 
+/* The trial that was asked for in a slot, and what the next one would cost. */
+static void show_fork(const esper_growth *growth, int k, const esper_policy_view *whole, esper_policy_slot *view)
+{
+    const growth_fork *fork = &growth->state.fork[k];
+
+    if (view->stage == ESPER_STAGE_DORMANT)
+        view->fork_share = growth_trial_share(growth, k, view->blueprints);
+    if (fork->blueprint == 0)
+        return;
+    view->fork_blueprint = fork->blueprint;
+    view->fork_gain = fork->gain;
+    view->fork_error = fork->error;
+    view->fork_epochs = whole->epoch - fork->epoch;
+    view->fork_seeds = fork->n_seeds;
+    view->fork_stands = fork->seeds == growth_seeds_now(growth) && view->fork_epochs < GROWTH_FORK_EPOCHS;
+}
+
 static void show_slot(const esper_growth *growth, int k, const esper_policy_view *whole, esper_policy_slot *view)
 {
     const esper_slot *slot = &growth->network->slots.slot[k];
@@ -84,6 +101,7 @@ static void show_slot(const esper_growth *growth, int k, const esper_policy_view
     view->gate_params = growth->deciding.gate_params[k];
     memcpy(view->blueprint_flops, flops, sizeof(view->blueprint_flops));
     view->gate_flops = growth->deciding.gate_flops[k];
+    show_fork(growth, k, whole, view);
     if (esper_slot_is_active(slot))
         show_seed(growth, k, view);
 }
@@ -147,6 +165,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
         .max_seeds = network->engine->config.max_seeds,
         .last_refused = growth->state.refused != 0,
         .rolled_back = growth->facts.went_back > growth->state.decided,
+        .forks_left = growth_trials_left(growth),
         .slots = growth->deciding.views,
         .n_slots = network->slots.n,
     };
@@ -291,6 +310,7 @@ static esper_status operate(esper_growth *growth)
     assert(deciding->decision.op == ESPER_SLOT_OP_WAIT || (k >= 0 && k < growth->network->slots.n));
     switch (deciding->decision.op) {
     case ESPER_SLOT_OP_WAIT:
+    case ESPER_SLOT_OP_TRY: /* it has been held: the log has its forks before this */
         return ESPER_OK;
     case ESPER_SLOT_OP_GERMINATE:
         return germinate(growth, k);

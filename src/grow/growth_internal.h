@@ -12,6 +12,7 @@ enum {
     GROWTH_MAX_EVENTS = 4 * ESPER_MAX_SLOTS,
     GROWTH_MAX_FAULTS = 64,
     GROWTH_PROBE_BATCHES = 8,
+    GROWTH_FORK_EPOCHS = 6, /* that the answer of a trial stands for, while the network has the same seeds */
 };
 
 /* What is remembered of a slot's seed from epoch to epoch. */
@@ -24,13 +25,24 @@ typedef struct growth_seed {
     int32_t     number;          /* of the seed in this run */
 } growth_seed;
 
-_Static_assert(ESPER_TRACKER_PACK_BYTES % 8 == 0, "a state has no holes");
+/* The last trial that was asked for in a slot. */
+typedef struct growth_fork {
+    int32_t  blueprint; /* whose fork did best; 0 = there was none */
+    int32_t  epoch;     /* in which it was held, from 1 */
+    int32_t  n_seeds;   /* in the network then */
+    int32_t  n_steps;   /* that its forks were trained for */
+    double   gain, error;
+    uint64_t seeds;     /* which they were: growth_seeds_now */
+} growth_fork;
+
+_Static_assert(ESPER_TRACKER_PACK_BYTES % 8 == 0 && sizeof(growth_fork) == 40, "a state has no holes");
 
 /* Undone by a rollback. Plain memory. */
 typedef struct growth_state {
     uint8_t             tracker[ESPER_TRACKER_PACK_BYTES];
     growth_seed         seed[ESPER_MAX_SLOTS];
     double              promise[ESPER_MAX_SLOTS]; /* of what probes of an empty slot found, smoothed; NaN = none yet */
+    growth_fork         fork[ESPER_MAX_SLOTS];
     esper_reward_ledger ledger;
     uint64_t            decided; /* entries of the log when the last decision was in it */
     uint64_t            refused; /* 1: it was not carried out */
@@ -50,6 +62,7 @@ typedef struct growth_facts {
     double   earned, earned_segment; /* rewards: of all of them, and of those */
     int64_t  counted; /* 0: the checkpoint was of a version that does not count rows, and `rows` are not all of them */
     int64_t  rows[ESPER_FACT_N_TABLES]; /* told of the run, by table: what a store has of it */
+    double   asked; /* share of the run that trials took which were asked for */
     double   flops; /* spent on training and attribution; last, as fault/test_grow_alloc.c compares all but that */
 } growth_facts;
 
@@ -97,6 +110,8 @@ typedef struct growth_deciding {
     double                  host_flops; /* of a sample; with the next two counted where max_flops is set */
     double                  blueprint_flops[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
     double                  gate_flops[ESPER_MAX_SLOTS];
+    esper_trial_settings    trials;       /* as they are held, by the policy that does or where one is asked for */
+    double                  trial_flops[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS]; /* of a sample, of what is tried */
     esper_reward_config     reward_config;
     bool                    has_twin;
     double                  params_begun, flops_begun; /* of the network as it was added; the latter of a training step */
@@ -169,6 +184,11 @@ esper_status growth_put_seed(const esper_growth *growth, esper_slot *slot, const
 
 /* growth_trial.c */
 esper_trial_ground growth_trial_ground(esper_growth *growth);
+double       growth_trials_left(const esper_growth *growth); /* share of the run; 0: none may be asked for */
+double       growth_trial_share(const esper_growth *growth, int slot, uint32_t blueprints); /* of one, about; 0: none fits */
+uint64_t     growth_seeds_now(const esper_growth *growth); /* another number where seeds have come or gone */
+/* Holds the trial that a decision asks for, where it may. Its forks are in the log when it returns. */
+esper_status growth_try(esper_growth *growth, const esper_decision *decision);
 
 /* growth_reward.c */
 void         growth_begin_ledger(esper_growth *growth); /* where it is not open: with the view of now */
@@ -178,6 +198,8 @@ void         growth_forfeit(esper_growth *growth); /* the run went back, or was 
 
 /* growth_replay.c */
 esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out);
+esper_status growth_next_decision(esper_growth *growth,
+                                  const esper_log_entry **entry_out); /* behind forks that it asked for */
 esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *entry);
 
 /* growth_record.c */

@@ -67,13 +67,18 @@ static esper_status take_memory(esper_growth *growth, const growth_memory *memor
         return ESPER_FAIL(ESPER_E_FORMAT, "what a policy remembers cannot take %llu bytes",
                           (unsigned long long)memory->state.policy_bytes);
     if (!(facts->flops >= 0.0 && facts->flops < 1e30) || facts->n_seeds < 0 || facts->n_seeds > INT32_MAX ||
-        facts->n_logged > UINT32_MAX || !isfinite(facts->earned) || !isfinite(facts->earned_segment))
+        facts->n_logged > UINT32_MAX || !isfinite(facts->earned) || !isfinite(facts->earned_segment) ||
+        !(facts->asked >= 0.0 && facts->asked < 1e6))
         return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %g FLOPs, %lld seeds", facts->flops,
                           (long long)facts->n_seeds);
     for (int kind = 0; kind < ESPER_FACT_N_TABLES; kind++)
         if (facts->rows[kind] < 0 || facts->rows[kind] > INT32_MAX)
             return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %lld rows told",
                               (long long)facts->rows[kind]);
+    for (int k = 0; k < ESPER_MAX_SLOTS; k++)
+        if (memory->state.fork[k].blueprint < 0 || memory->state.fork[k].blueprint >= ESPER_POLICY_BLUEPRINTS)
+            return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: a fork with blueprint %d",
+                              (int)memory->state.fork[k].blueprint);
     growth->state = memory->state;
     if (whole)
         growth_take_facts(growth, facts);
@@ -107,6 +112,13 @@ static const esper_field seed_fields[] = {
     ESPER_FIELDS_END,
 };
 
+static const esper_field fork_fields[] = {
+    ESPER_FIELD(growth_fork, I32, blueprint), ESPER_FIELD(growth_fork, I32, epoch),
+    ESPER_FIELD(growth_fork, I32, n_seeds),   ESPER_FIELD(growth_fork, I32, n_steps),
+    ESPER_FIELD(growth_fork, REAL, gain),     ESPER_FIELD(growth_fork, REAL, error),
+    ESPER_FIELD(growth_fork, U64, seeds),     ESPER_FIELDS_END,
+};
+
 static const esper_field state_fields[] = {
     ESPER_FIELD(growth_state, REAL, promise),
     ESPER_FIELD(growth_state, U64, decided),
@@ -115,17 +127,12 @@ static const esper_field state_fields[] = {
 };
 
 static const esper_field facts_fields[] = {
-    ESPER_FIELD(growth_facts, U64, n_logged),
-    ESPER_FIELD(growth_facts, U64, n_injected),
-    ESPER_FIELD(growth_facts, U64, went_back),
-    ESPER_FIELD(growth_facts, I64, n_seeds),
-    ESPER_FIELD(growth_facts, I64, n_auto_pruned),
-    ESPER_FIELD(growth_facts, I64, n_segment),
-    ESPER_FIELD(growth_facts, I64, ledger_open),
-    ESPER_FIELD(growth_facts, REAL, earned),
-    ESPER_FIELD(growth_facts, REAL, earned_segment),
-    ESPER_FIELD(growth_facts, REAL, flops),
-    ESPER_FIELDS_END,
+    ESPER_FIELD(growth_facts, U64, n_logged),        ESPER_FIELD(growth_facts, U64, n_injected),
+    ESPER_FIELD(growth_facts, U64, went_back),       ESPER_FIELD(growth_facts, I64, n_seeds),
+    ESPER_FIELD(growth_facts, I64, n_auto_pruned),   ESPER_FIELD(growth_facts, I64, n_segment),
+    ESPER_FIELD(growth_facts, I64, ledger_open),     ESPER_FIELD(growth_facts, REAL, earned),
+    ESPER_FIELD(growth_facts, REAL, earned_segment), ESPER_FIELD(growth_facts, REAL, asked),
+    ESPER_FIELD(growth_facts, REAL, flops),          ESPER_FIELDS_END,
 };
 
 static const esper_field rows_fields[] = {
@@ -177,6 +184,9 @@ static esper_status write_memory(void *context, esper_page *out)
     esper_fields_write(out, "ledger.", esper_reward_ledger_fields, &state->ledger);
     for (int k = 0; k < ESPER_MAX_SLOTS; k++)
         esper_fields_write(out, prefix_of(prefix, "seed", k), seed_fields, &state->seed[k]);
+    for (int k = 0; k < ESPER_MAX_SLOTS; k++)
+        if (state->fork[k].blueprint != 0)
+            esper_fields_write(out, prefix_of(prefix, "fork", k), fork_fields, &state->fork[k]);
     for (int k = 0; k < ESPER_REWARD_MAX_SLOTS; k++)
         esper_fields_write(out, prefix_of(prefix, "account", k), esper_reward_account_fields, &state->ledger.slot[k]);
     if (state->policy_bytes > 0)
@@ -195,6 +205,9 @@ static bool read_line(const esper_field_line *line, growth_memory *memory, esper
     if (sscanf(line->name, "seed.%d.", &k) == 1)
         return k >= 0 && k < ESPER_MAX_SLOTS &&
                esper_fields_read(line, prefix_of(prefix, "seed", k), seed_fields, &state->seed[k]);
+    if (sscanf(line->name, "fork.%d.", &k) == 1)
+        return k >= 0 && k < ESPER_MAX_SLOTS &&
+               esper_fields_read(line, prefix_of(prefix, "fork", k), fork_fields, &state->fork[k]);
     if (sscanf(line->name, "account.%d.", &k) == 1)
         return k >= 0 && k < ESPER_REWARD_MAX_SLOTS &&
                esper_fields_read(line, prefix_of(prefix, "account", k), esper_reward_account_fields,

@@ -24,17 +24,18 @@ static const char *describe(const esper_log_entry *entry, char *text, size_t cha
     return text;
 }
 
-esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out)
+/* An entry that is to be of that source. */
+static esper_status entry_at(const esper_growth *growth, uint64_t at, int source, const esper_log_entry **entry_out)
 {
     const esper_decision_history *history = growth->deciding.history;
     const esper_cursor *now = &growth->network->cursor;
     const esper_log_entry *entry;
     char text[160];
 
-    assert(growth->deciding.n_replayed <= history->n);
-    if (growth->deciding.n_replayed == history->n)
+    assert(growth->deciding.n_replayed <= at && at <= history->n);
+    if (at == history->n)
         return ESPER_FAIL(ESPER_E_STOPPED, "the log ends here");
-    entry = &history->entries[growth->deciding.n_replayed];
+    entry = &history->entries[at];
     if (entry->source != source)
         return ESPER_FAIL(ESPER_E_STATE,
                           "epoch %u, step %" PRIu64 ": a %s entry is due here, and the log's entry %" PRIu64
@@ -43,6 +44,24 @@ esper_status growth_next_entry(esper_growth *growth, int source, const esper_log
                           describe(entry, text, sizeof(text)), entry->epoch, entry->step);
     *entry_out = entry;
     return ESPER_OK;
+}
+
+esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out)
+{
+    return entry_at(growth, growth->deciding.n_replayed, source, entry_out);
+}
+
+/* Forks stand before the decision that asked for them. A log may end between the two, and nothing came of them then. */
+esper_status growth_next_decision(esper_growth *growth, const esper_log_entry **entry_out)
+{
+    const esper_decision_history *history = growth->deciding.history;
+    uint64_t at = growth->deciding.n_replayed;
+
+    while (at < history->n && history->entries[at].source == ESPER_LOG_TRIAL)
+        at++;
+    if (at == history->n)
+        growth->deciding.n_replayed = at;
+    return entry_at(growth, at, ESPER_LOG_POLICY, entry_out);
 }
 
 /* What makes two entries of one source the same deed. */

@@ -6,15 +6,20 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/status.h"
 #include "engine/set.h"
+#include "policy/mask.h"
 #include "grow/growth_internal.h"
 
 enum {
     FORKS_AT_A_TIME = 8, /* each has activations of its own */
     STEPS_AT_A_TIME = 8, /* between looks at who follows */
+    /* Of a trial that is asked for: */
+    PARTS_OF_RUN = 100,
+    LEAST_STEPS = 12,
 };
 
 /* A round of a trial. */
@@ -265,4 +270,119 @@ esper_trial_ground growth_trial_ground(esper_growth *growth)
 {
     return (esper_trial_ground){
         .context = growth, .measure = measure, .compare = compare, .record = record, .vouch = vouch};
+}
+
+/* ------------------------------------------------------------------------------------------------ asked for by a policy */
+
+/* Of the run as it was begun. */
+static double run_steps(const esper_growth *growth)
+{
+    const esper_network *network = growth->network;
+
+    return network->budget > 0 ? (double)network->budget / growth->deciding.flops_begun
+                               : (double)network->engine->config.epochs * network->engine->steps_per_epoch;
+}
+
+/* What such a fork takes of the run. One that has FLOPs to spend is measured by them; one that has epochs, by its steps: those of a
+ * fork with a seed cost more, and so would the run's with that seed. */
+static double share_of(const esper_growth *growth, double flops, double step_flops)
+{
+    const esper_network *network = growth->network;
+
+    return flops / (network->budget > 0 ? (double)network->budget : run_steps(growth) * step_flops);
+}
+
+/* Always as many in one run, so that what was gained in one trial can be held against another: a hundredth of the run where nobody
+ * says, so that its share pays for several. */
+static uint32_t steps_asked(const esper_growth *growth)
+{
+    if (growth->deciding.trials.n_steps > 0)
+        return growth->deciding.trials.n_steps;
+    return (uint32_t)fmin(fmax(ceil(run_steps(growth) / PARTS_OF_RUN), LEAST_STEPS), 1e6);
+}
+
+/* So many that validation takes a third of what training does, at most. */
+static uint32_t batches_asked(const esper_growth *growth)
+{
+    uint32_t n_steps = steps_asked(growth), n_batches = growth->deciding.trials.n_batches;
+
+    return n_batches < n_steps ? n_batches : n_steps;
+}
+
+double growth_trials_left(const esper_growth *growth)
+{
+    return growth->deciding.tries ? 0.0 /* they are its own */
+                                  : fmax(growth->deciding.trials.share - growth->facts.asked, 0.0);
+}
+
+double growth_trial_share(const esper_growth *growth, int slot, uint32_t blueprints)
+{
+    const esper_network *network = growth->network;
+    uint32_t kinds = blueprints & growth->deciding.trials.blueprints, n_steps = steps_asked(growth);
+    double sample = esper_net_flops(&network->net), share = 0.0;
+    double n_samples = (double)batches_asked(growth) * network->engine->config.batch;
+
+    if (kinds == 0)
+        return 0.0;
+    for (int b = 0; b < ESPER_POLICY_BLUEPRINTS; b++) { /* 0, noop: the fork that gets nothing */
+        double with_seed = sample + growth->deciding.trial_flops[slot][b];
+        double step = (double)network->step_cost * with_seed / sample;
+        bool is_chosen = b > 0 && network->engine->config.birth == ESPER_CONFIG_BIRTH_FIRST;
+
+        if (b == 0 || (kinds >> b & 1u) != 0)
+            share +=
+                share_of(growth, (n_steps + (is_chosen ? ESPER_BIRTH_DRAWS : 0)) * step + n_samples * with_seed, step);
+    }
+    return share;
+}
+
+uint64_t growth_seeds_now(const esper_growth *growth)
+{
+    const esper_slots *slots = &growth->network->slots;
+    int64_t seeds[ESPER_MAX_SLOTS] = {0};
+
+    for (int k = 0; k < slots->n; k++)
+        seeds[k] = esper_stage_has_seed(slots->slot[k].stage) ? slots->slot[k].n_seeds : 0;
+    return XXH64(seeds, sizeof(seeds), 0);
+}
+
+static esper_fork fork_of(int slot, int blueprint)
+{
+    return (esper_fork){
+        .slot = slot, .blueprint = blueprint, .loss = (double)NAN, .gain = (double)NAN, .error = (double)NAN};
+}
+
+/* One round, of nothing and of all that is tried in the slot. What came of it is state: going back forgets it, and what it cost
+ * stays spent. */
+esper_status growth_try(esper_growth *growth, const esper_decision *decision)
+{
+    growth_deciding *deciding = &growth->deciding;
+    esper_fork forks[ESPER_POLICY_BLUEPRINTS];
+    int n = 0, slot = decision->slot;
+    uint32_t kinds;
+
+    if (esper_mask_approve(&deciding->view, decision) != ESPER_OK)
+        return ESPER_OK; /* the operation says why */
+    assert(slot >= 0 && slot < growth->network->slots.n);
+    kinds = deciding->views[slot].blueprints & deciding->trials.blueprints;
+    forks[n++] = fork_of(-1, -1);
+    for (int b = 1; b < ESPER_POLICY_BLUEPRINTS; b++)
+        if ((kinds >> b & 1u) != 0)
+            forks[n++] = fork_of(slot, b);
+    assert(n > 1);
+    for (int i = 0; i < n; i++)
+        ESPER_TRY(measure(growth, &forks[i]));
+    ESPER_TRY(compare(growth, forks, n, steps_asked(growth), batches_asked(growth)));
+    esper_trial_rank(deciding->trials.price, forks, n);
+    ESPER_TRY(record(growth, forks, n));
+    for (int i = 0; i < n; i++)
+        growth->facts.asked += share_of(growth, forks[i].flops, forks[i].step_flops);
+    growth->state.fork[slot] = (growth_fork){.blueprint = forks[1].blueprint,
+                                             .epoch = (int32_t)growth->recording.record.epoch,
+                                             .n_seeds = esper_policy_view_seeds(&deciding->view),
+                                             .n_steps = (int32_t)forks[1].n_steps,
+                                             .gain = isfinite(forks[1].gain) ? forks[1].gain : (double)NAN,
+                                             .error = isfinite(forks[1].error) ? forks[1].error : (double)NAN,
+                                             .seeds = growth_seeds_now(growth)};
+    return ESPER_OK;
 }

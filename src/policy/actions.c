@@ -30,6 +30,7 @@ static const uint32_t asks[ESPER_N_SLOT_OPS] = {
     [ESPER_SLOT_OP_PRUNE] = ASKS(OP) | ASKS(SLOT) | ASKS(SPEED) | ASKS(CURVE),
     [ESPER_SLOT_OP_FOSSILIZE] = ASKS(OP) | ASKS(SLOT),
     [ESPER_SLOT_OP_ADVANCE] = ASKS(OP) | ASKS(SLOT),
+    [ESPER_SLOT_OP_TRY] = ASKS(OP) | ASKS(SLOT), /* all candidates of the slot are tried at once */
 };
 
 int32_t esper_action_tempo(int choice)

@@ -17,7 +17,7 @@ static const esper_feature features[] = {
 
 enum { N_FEATURES = sizeof(features) / sizeof(features[0]) };
 
-_Static_assert(ESPER_FEATURES_RUN == 39 && ESPER_FEATURES_SLOT == 52, "policies were trained with these");
+_Static_assert(ESPER_FEATURES_RUN == 41 && ESPER_FEATURES_SLOT == 71, "policies were trained with these");
 _Static_assert(ESPER_FEATURE_LOSSES_END - ESPER_FEATURE_LOSSES + 1 == ESPER_POLICY_HISTORY, "as many as are tracked");
 
 const esper_feature *esper_feature_list(int *n_out)
@@ -163,6 +163,7 @@ static void fill_task(filling *f)
     put(f, ESPER_FEATURE_PARAMS_LEFT, left_of((double)view->params_limit, total));
     put(f, ESPER_FEATURE_FLOPS_LEFT, left_of(view->flops_limit, view->flops_total));
     put(f, ESPER_FEATURE_FORWARDS, view->advances_itself);
+    put(f, ESPER_FEATURE_FORKS_LEFT, cut(view->forks_left));
 }
 
 static void fill_run(filling *f, const esper_feature_memory *memory)
@@ -187,6 +188,24 @@ static void fill_run(filling *f, const esper_feature_memory *memory)
     put(f, ESPER_FEATURE_SUCCESS, memory->last_success != 0);
     f->at[ESPER_FEATURE_LAST_OP + memory->last_op] = 1.0f;
     fill_task(f);
+}
+
+/* What the forks of the slot have shown, if it has had some. */
+static void fill_forks(filling *f, const esper_policy_slot *slot)
+{
+    int n_blueprints = ESPER_FEATURE_FORK_BLUEPRINT_END - ESPER_FEATURE_FORK_BLUEPRINT + 1;
+    double gain = 10.0 * slot->fork_gain;
+
+    put(f, ESPER_FEATURE_FORK_SHARE, cut(slot->fork_share));
+    if (slot->fork_blueprint < 0)
+        return;
+    f->at[ESPER_FEATURE_FORKED] = 1.0f;
+    f->at[ESPER_FEATURE_FORK_GAIN] = isfinite(gain) ? (float)(gain / (1.0 + fabs(gain))) : (float)ESPER_FEATURE_MISSING;
+    put_measured(f, ESPER_FEATURE_FORK_CERTAINTY,
+                 slot->fork_error > 0.0 ? cut(slot->fork_gain / slot->fork_error / 5.0) : (double)NAN);
+    put(f, ESPER_FEATURE_FORK_AGE, part(f, slot->fork_epochs));
+    f->at[ESPER_FEATURE_FORK_STANDS] = slot->fork_stands;
+    f->at[ESPER_FEATURE_FORK_BLUEPRINT + (slot->fork_blueprint < n_blueprints ? slot->fork_blueprint : 0)] = 1.0f;
 }
 
 /* The slot itself, whatever is in it. widest: channels; most: evidence, of all slots. */
@@ -218,6 +237,7 @@ static void fill_place(filling *f, int s, int widest, double most)
     put(f, ESPER_FEATURE_N_BLUEPRINTS, fmin((double)n / f->n_blueprints, 1.0));
     put(f, ESPER_FEATURE_CHEAPEST, log1p(least / total));
     put(f, ESPER_FEATURE_DEAREST, log1p(largest / total));
+    fill_forks(f, slot);
 }
 
 /* Those of texts, and new channels, are known to a whole process: a run must not see what another one has. */

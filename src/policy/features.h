@@ -4,6 +4,9 @@
  *     | host | context | task | slot 0: seed, place | slot 1: seed, place | ...
  *
  * Nothing says which slot of which host one is: a slot is what it has, so that a policy can decide about any host.
+ * Two things are called after trials: a trial blend lets a seed that is there in for a moment (`tried`, `trial_gain`), and forks
+ * of the run are trained beside each other, with a seed and without (`forked`, `fork_gain`, ...).
+ *
  * Every value is finite. A reading that is not finite, or that is not there yet, is ESPER_FEATURE_MISSING where 0 could be
  * mistaken for a reading, else 0. What is said of a seed is zeros where the slot is empty; a slot that there is not is zeros
  * altogether. `esper info features` prints the table. */
@@ -13,7 +16,7 @@
 #include "policy/normaliser.h"
 #include "policy/view.h"
 
-enum { ESPER_FEATURES_VERSION = 2 }; /* of the table: policies are bound to the one they were trained with */
+enum { ESPER_FEATURES_VERSION = 3 }; /* of the table: policies are bound to the one they were trained with */
 
 #define ESPER_FEATURE_MISSING  (-1.0)
 #define ESPER_FEATURE_FADE     0.995 /* of the freshness of a contribution, each epoch */
@@ -46,7 +49,9 @@ enum { ESPER_FEATURES_VERSION = 2 }; /* of the table: policies are bound to the 
     X(TASK, GROWTH, 1, "growth", "0 and up", AS_IS, "ln(parameters / those of the host)")                            \
     X(TASK, PARAMS_LEFT, 1, "params_left", "0 .. 1", AS_IS, "of the limit of parameters; 1: there is none")          \
     X(TASK, FLOPS_LEFT, 1, "flops_left", "0 .. 1", AS_IS, "of the limit of FLOPs; 1: there is none")                 \
-    X(TASK, FORWARDS, 1, "forwards", "0 or 1", AS_IS, "gates forward seeds without being asked")
+    X(TASK, FORWARDS, 1, "forwards", "0 or 1", AS_IS, "gates forward seeds without being asked")                     \
+    X(TASK, FORKS_LEFT, 1, "forks_left", "0 .. 1", AS_IS,                                                            \
+      "share of the run that trials may still take; 0: none may be asked for")
 
 #define ESPER_FEATURE_SLOT_LIST(X)                                                                                     \
     X(SLOT, PRESENT, 1, "present", "0 or 1", AS_IS, "the slot is not empty; all others are 0 when it is")              \
@@ -95,7 +100,18 @@ enum { ESPER_FEATURES_VERSION = 2 }; /* of the table: policies are bound to the 
       "what a seed here promises, of the slot that promises most; -1: not known")                                      \
     X(PLACE, N_BLUEPRINTS, 1, "n_blueprints", "0 .. 1", AS_IS, "blueprints that may germinate here / those there are") \
     X(PLACE, CHEAPEST, 1, "cheapest", "0 and up", AS_IS, "ln(1 + parameters of the smallest of them / all)")           \
-    X(PLACE, DEAREST, 1, "dearest", "0 and up", AS_IS, "ln(1 + parameters of the largest of them / all)")
+    X(PLACE, DEAREST, 1, "dearest", "0 and up", AS_IS, "ln(1 + parameters of the largest of them / all)")              \
+    X(PLACE, FORKED, 1, "forked", "0 or 1", AS_IS,                                                                     \
+      "a trial of forks was asked for here (`try`); what follows of it is 0 when none was")                            \
+    X(PLACE, FORK_GAIN, 1, "fork_gain", "-1 .. 1", AS_IS,                                                              \
+      "x / (1 + |x|) of x = 10 times the nats that the best seed's fork gained; -1: one was not finite")               \
+    X(PLACE, FORK_CERTAINTY, 1, "fork_certainty", "-1 .. 1", AS_IS, "that gain / its standard error / 5, cut")         \
+    X(PLACE, FORK_AGE, 1, "fork_age", "0 .. 1", AS_IS, "part(epochs since)")                                           \
+    X(PLACE, FORK_STANDS, 1, "fork_stands", "0 or 1", AS_IS, "it is too early to ask again")                           \
+    X(PLACE, FORK_BLUEPRINT, 13, "fork_blueprint", "one of them is 1", AS_IS,                                          \
+      "that seed's blueprint, as the head has them; the first: it has no place there")                                 \
+    X(PLACE, FORK_SHARE, 1, "fork_share", "0 .. 1", AS_IS,                                                             \
+      "of the run, that a trial here takes; 0: there is nothing to try")
 
 /* Where each begins: ESPER_FEATURE_LOSS in the vector, ESPER_FEATURE_ALPHA in a slot's part of it. */
 enum {

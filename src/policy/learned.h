@@ -16,7 +16,7 @@
 #include "policy/normaliser.h"
 #include "policy/ppo.h"
 
-enum { ESPER_LEARNED_VERSION = 2, ESPER_LEARNED_NAME_CHARS = 64 };
+enum { ESPER_LEARNED_VERSION = 3, ESPER_LEARNED_NAME_CHARS = 64 };
 
 /* What a training notes in its file besides: the configuration it ran with, as esper_config_write has it. */
 #define ESPER_LEARNED_CONFIG_NOTE "learn_config"

@@ -200,6 +200,11 @@ static esper_status read_identity(const esper_safetensors *file, esper_learned_i
     int version, features, slot_features;
 
     ESPER_TRY(read_text(file, "learned_version", &text));
+    if (strcmp(text, "2") == 0)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: a learned policy of version 2, which could not ask for trials. Those of version %d can, "
+                          "and see what came of them: learn it anew with `esper learn TASK`",
+                          name, ESPER_LEARNED_VERSION);
     if (read_number(file, "learned_version", 0, INT32_MAX, &version) != ESPER_OK || version != ESPER_LEARNED_VERSION)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: a learned policy of version %.16s, this program reads version %d", name,
                           text, ESPER_LEARNED_VERSION);

@@ -7,6 +7,34 @@
 #include "base/status.h"
 #include "policy/veto.h"
 
+/* What a germination needs, or a trial of one. */
+static const char *needs_of_seed(const esper_policy_view *view, const esper_policy_slot *slot)
+{
+    if (slot->stage != ESPER_STAGE_DORMANT)
+        return "an empty slot";
+    if (slot->closed)
+        return "a kept seed in the slot before it";
+    if ((slot->blueprints & esper_policy_blueprints(view->topology)) == 0)
+        return "a blueprint that fits the slot and the budget of parameters";
+    return view->max_seeds > 0 && esper_policy_view_seeds(view) >= view->max_seeds ? "fewer seeds than max_seeds"
+                                                                                   : NULL;
+}
+
+static const char *needs_of_trial(const esper_policy_view *view, const esper_policy_slot *slot)
+{
+    const char *needs = needs_of_seed(view, slot);
+
+    if (needs != NULL)
+        return needs;
+    if (!(view->forks_left > 0.0))
+        return "a run in which trials may be asked for, and something left of its trial_share";
+    if (!(slot->fork_share > 0.0))
+        return "one of the kinds that are tried to fit the slot";
+    if (slot->fork_stands)
+        return "another network than the one of the last trial there, or some epochs since";
+    return slot->fork_share > view->forks_left ? "more left of trial_share than it takes" : NULL;
+}
+
 /* The precondition of an operation: NULL = fulfilled, else what it needs. */
 static const char *needs_of(const esper_policy_view *view, const esper_policy_slot *slot, int op)
 {
@@ -16,14 +44,9 @@ static const char *needs_of(const esper_policy_view *view, const esper_policy_sl
     assert(op >= 0 && op < ESPER_N_SLOT_OPS);
     switch (op) {
     case ESPER_SLOT_OP_GERMINATE:
-        if (stage != ESPER_STAGE_DORMANT)
-            return "an empty slot";
-        if (slot->closed)
-            return "a kept seed in the slot before it";
-        if ((slot->blueprints & esper_policy_blueprints(view->topology)) == 0)
-            return "a blueprint that fits the slot and the budget of parameters";
-        return view->max_seeds > 0 && esper_policy_view_seeds(view) >= view->max_seeds ? "fewer seeds than max_seeds"
-                                                                                       : NULL;
+        return needs_of_seed(view, slot);
+    case ESPER_SLOT_OP_TRY:
+        return needs_of_trial(view, slot);
     case ESPER_SLOT_OP_SET_ALPHA_TARGET:
         if (!blends && !holds)
             return "a seed that is blending or holding";
@@ -158,7 +181,9 @@ void esper_mask_build(const esper_policy_view *view, esper_mask *mask_out)
     }
     for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
         for (int s = 0; s < view->n_slots; s++) {
-            mask_out->slots[op][s] = esper_mask_legal(view, s, op) && !(busy && op == ESPER_SLOT_OP_GERMINATE);
+            bool grows = op == ESPER_SLOT_OP_GERMINATE || op == ESPER_SLOT_OP_TRY;
+
+            mask_out->slots[op][s] = esper_mask_legal(view, s, op) && !(busy && grows);
             mask_out->ops[op] = mask_out->ops[op] || mask_out->slots[op][s];
         }
     mask_out->ops[ESPER_SLOT_OP_WAIT] = true;

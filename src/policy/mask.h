@@ -3,7 +3,8 @@
  *
  *   approve what growth carries out: no veto (policy/veto.h), and the preconditions of the operation.
  *   legal   what a policy may choose: that, and patience with a seed that is to be pruned.
- *   mask    legal, and one thing at a time: nothing germinates while another slot is germinated, training or cooling down.
+ *   mask    legal, and one thing at a time: nothing germinates, or is tried, while another slot is germinated, training or
+ *           cooling down.
  *           For policies that choose by drawing. */
 #ifndef ESPER_POLICY_MASK_H
 #define ESPER_POLICY_MASK_H

@@ -1,5 +1,5 @@
 /* A policy that draws: first an operation, then where, then how, each evenly among what the mask allows. Every draw is a
- * function of (seed, network, epoch), so it has nothing to remember. */
+ * function of (seed, network, epoch), so it has nothing to remember. It never asks for a trial: it would not hear the answer. */
 #include <assert.h>
 
 #include "base/mem.h"
@@ -48,7 +48,8 @@ static esper_status decide(esper_policy *base, const esper_policy_view *view, es
                                           .step = (uint32_t)view->epoch});
     esper_mask_build(view, &mask);
     for (int i = 0; i < ESPER_N_SLOT_OPS; i++)
-        ops |= (uint64_t)mask.ops[i] << i;
+        if (i != ESPER_SLOT_OP_TRY)
+            ops |= (uint64_t)mask.ops[i] << i;
     op = pick_bit(&rng, ops);
     esper_decision_init(decision_out, (esper_slot_op)op);
     esper_decision_because(decision_out, ESPER_REASON_CHANCE, "Drawn at random");
@@ -74,7 +75,7 @@ static esper_status decide(esper_policy *base, const esper_policy_view *view, es
 
 const esper_policy_ops esper_policy_random = {
     .name = "random",
-    .about = "draws evenly among all that is legal, from the run's seed",
+    .about = "draws evenly among all that is legal but trials, from the run's seed",
     .open = open_random,
     .decide = decide,
 };

@@ -3,7 +3,10 @@
  * At a decision point the run is forked: into one that gets nothing, and one for each candidate, a seed of some kind in an empty
  * slot. The forks train on the same batches while their rate falls to 0; then their losses on the validation split are compared,
  * sample by sample. Halving: several rounds, each from the run as it stands, with half the candidates and more steps. The rules
- * here know of candidates, costs and losses; who makes forks and trains them is the ground they are tried on. */
+ * here know of candidates, costs and losses; who makes forks and trains them is the ground they are tried on.
+ *
+ * The policy `trials` holds them by itself. Others may ask for one of a slot, in one round: the operation `try`, which growth
+ * carries out. */
 #ifndef ESPER_POLICY_TRIALS_H
 #define ESPER_POLICY_TRIALS_H
 

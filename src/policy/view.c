@@ -14,6 +14,9 @@ void esper_policy_slot_init(esper_policy_slot *slot, esper_topology topology, co
     *slot = (esper_policy_slot){.stage = ESPER_STAGE_DORMANT,
                                 .blueprints = esper_policy_blueprints(topology),
                                 .blueprint = -1,
+                                .fork_blueprint = -1,
+                                .fork_gain = unset,
+                                .fork_error = unset,
                                 .blend = ESPER_BLEND_ADD,
                                 .evidence = unset,
                                 .improvement = unset,
@@ -137,6 +140,21 @@ static void put_part(esper_json *json, const char *key, double loss, double accu
     esper_json_object_end(json);
 }
 
+/* The trial that was asked for last in a slot. */
+static void put_fork(esper_json *json, const esper_policy_view *view, const esper_policy_slot *slot)
+{
+    const esper_blueprint *blueprint = esper_policy_blueprint(view->topology, slot->fork_blueprint);
+
+    begin(json, "fork");
+    put_text(json, "blueprint", blueprint != NULL ? blueprint->name : NULL);
+    put_measured(json, "gain", slot->fork_gain);
+    put_measured(json, "error", slot->fork_error);
+    put_int(json, "epochs", slot->fork_epochs);
+    put_int(json, "seeds", slot->fork_seeds);
+    put_bool(json, "stands", slot->fork_stands);
+    esper_json_object_end(json);
+}
+
 /* The seed's part of a slot. */
 static void put_seed(esper_json *json, const esper_policy_view *view, const esper_policy_slot *slot)
 {
@@ -187,6 +205,13 @@ static void put_slot(esper_json *json, const esper_policy_view *view, int s)
         if (esper_mask_legal(view, s, op))
             esper_json_text(json, esper_slot_op_name(op));
     esper_json_array_end(json);
+    put_real(json, "fork_share", slot->fork_share);
+    if (slot->fork_blueprint >= 0) {
+        put_fork(json, view, slot);
+    } else {
+        esper_json_key(json, "fork");
+        esper_json_null(json);
+    }
     if (esper_stage_has_seed(slot->stage)) {
         put_seed(json, view, slot);
     } else {
@@ -224,6 +249,7 @@ void esper_policy_view_write(const esper_policy_view *view, esper_json *json)
         put_real(json, "flops_limit", view->flops_limit);
     }
     put_int(json, "max_seeds", view->max_seeds);
+    put_real(json, "forks_left", view->forks_left);
     if (episode != NULL) {
         begin(json, "episode");
         put_int(json, "number", (int64_t)episode->number);

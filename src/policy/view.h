@@ -63,9 +63,19 @@ typedef struct esper_policy_slot {
     bool   measured;                                          /* the contribution is of this epoch */
     double contribution_velocity;                             /* smoothed, points for each epoch */
     double interaction;                                       /* sum over partners, points */
-    double trial_gain;                                        /* points gained in a trial blend */
+    double trial_gain;                                        /* points gained in a trial blend: it was let in for a moment */
     double gradient_ratio, gradient_health, gradient_norm;
     bool   vanishing, exploding;                              /* some gradient of the seed is */
+
+    /* The last trial that was asked for here (`try`): forks of the run, one that got nothing and one for each candidate. It is
+     * about the slot, whatever has grown in it since, and no trial blend. */
+    int    fork_blueprint; /* whose fork did best; -1 = none was held */
+    double fork_gain;      /* nats over the one that got nothing; NaN = one of the two was not finite */
+    double fork_error;     /* standard error of that */
+    int    fork_epochs;    /* since then */
+    int    fork_seeds;     /* in the network then, fossils included */
+    bool   fork_stands;    /* no other answer is to be expected yet, so that it cannot be asked for again */
+    double fork_share;     /* of the run, that one would take now; 0 = there is nothing to try */
 } esper_policy_slot;
 
 /* What the tracker makes of the losses and accuracies so far (tracker.h). */
@@ -106,6 +116,7 @@ typedef struct esper_policy_view {
     bool           advances_itself;            /* gates forward seeds without being asked: `advance` is no choice */
     bool           last_refused;               /* what was decided last was not carried out */
     bool           rolled_back;                /* the governor went back since the last decision */
+    double         forks_left; /* share of the run that trials may still take, 0 to 1; 0 = nobody may ask for one */
     const esper_policy_episode *episode;       /* borrowed for the call; NULL = a run of its own */
     const esper_policy_slot *slots;            /* borrowed for the call */
     int            n_slots;

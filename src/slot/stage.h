@@ -34,7 +34,8 @@ enum { ESPER_STAGE_CODES = 11, ESPER_N_STAGES = 10 };
     X(SET_ALPHA_TARGET, 2, "set_alpha_target") \
     X(PRUNE, 3, "prune")                       \
     X(FOSSILIZE, 4, "fossilize")               \
-    X(ADVANCE, 5, "advance")
+    X(ADVANCE, 5, "advance")                   \
+    X(TRY, 6, "try")
 
 typedef enum esper_slot_op {
 #define X(name, code, text) ESPER_SLOT_OP_##name = code,
@@ -42,7 +43,7 @@ typedef enum esper_slot_op {
 #undef X
 } esper_slot_op;
 
-enum { ESPER_N_SLOT_OPS = 6 };
+enum { ESPER_N_SLOT_OPS = 7 };
 
 /* "training"; NULL for a code that is no stage. */
 const char *esper_stage_name(int code);

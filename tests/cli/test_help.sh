@@ -143,7 +143,7 @@ esper info blueprints
 expect_words out "cnn blueprints" "transformer blueprints" "conv_heavy"
 esper info features
 expect_code 0
-expect_words out "39 values of the run and 52 of each slot" "17-22   last_op" "30      epochs_total" "gradient_health_before"
+expect_words out "41 values of the run and 71 of each slot" "17-23   last_op" "fork_blueprint" "30      epochs_total" "gradient_health_before"
 esper info net synth
 expect_words out "conv2d" "batch_norm" "max_pool" "linear" "blocks.0.conv.weight"
 esper info plan synth_text --layers 4 --batch 2

@@ -10,9 +10,12 @@
 #include "grow/growing.h"
 
 #define LIFE                                                                                            \
-    "1 r0c0 germinate blueprint=conv_light style=gated_gate tempo=2\n2 r0c0 advance\n13 r0c0 advance\n" \
+    "1 r0c0 germinate blueprint=conv_light style=gated_gate tempo=2\n2 r0c0 advance\n3 r0c1 try\n" \
+    "13 r0c0 advance\n"                                                                                 \
     "16 r0c0 advance\n17 r0c0 set_alpha_target target=0.5 speed=2\n20 r0c0 prune\n"                     \
     "21 r0c1 germinate blueprint=conv_light tempo=1\n22 r0c1 advance\n"
+
+#define ASKING "trial_share = 1\ntrial_steps = 1\n"
 
 /* From the fourth epoch to the eleventh the seed learns aside, and each is like the third. */
 enum { LAST_EPOCH = 24, QUIET_FROM = 4, QUIET_TO = 11 };
@@ -114,7 +117,7 @@ static uint64_t end_hard(garden *g)
 
 static void fails_whole_or_not_at_all(void **state)
 {
-    static const char *const incubations[] = {"incubation = aside\n", "incubation = straight\n"};
+    static const char *const incubations[] = {"incubation = aside\n" ASKING, "incubation = straight\n" ASKING};
 
     (void)state;
     for (int i = 0; i < effort(2, 1); i++) {

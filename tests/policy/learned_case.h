@@ -49,7 +49,7 @@ static inline void make_bold(float *values, int64_t n, int tensor)
 {
     esper_rng rng;
 
-    esper_rng_init(&rng, &(esper_rng_key){.seed = 11, .purpose = ESPER_RNG_TEST, .tag = (uint32_t)tensor});
+    esper_rng_init(&rng, &(esper_rng_key){.seed = 5, .purpose = ESPER_RNG_TEST, .tag = (uint32_t)tensor});
     for (int64_t i = 0; i < n; i++)
         values[i] += 0.4f * esper_rng_normal(&rng);
 }
@@ -107,10 +107,12 @@ static inline void set_epoch(scene *s, uint32_t run, int epoch, int n_slots)
     s->view.loss_valid = 0.3 + (double)esper_rng_uniform(&rng);
     s->view.accuracy_valid = 50.0 + 40.0 * (double)esper_rng_uniform(&rng);
     s->view.last_refused = esper_rng_below(&rng, 4) == 0;
+    s->view.forks_left = 0.3;
     for (int k = 0; k < n_slots; k++) {
         int stage = stages[esper_rng_below(&rng, 5)];
         esper_policy_slot *slot;
 
+        s->slots[k].fork_share = 0.05;
         if (stage == ESPER_STAGE_DORMANT)
             continue;
         slot = put_seed(s, k, stage, "conv_light");

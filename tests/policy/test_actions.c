@@ -7,6 +7,8 @@
 
 /* ------------------------------------------------------------------------------------------------ recorded */
 
+enum { RECORDED_OPS = 6 };
+
 static int n_compared, n_causal, n_refused, n_mismatches;
 
 static bool is_in(const json_t *list, const char *text)
@@ -115,7 +117,9 @@ static void compare_masks(const json_t *entry, scene *s, const size_t *column)
     for (int head = 0; head < ESPER_N_HEADS; head++)
         compare_bits(entry, json_object_get(out, esper_head_name(head)), esper_head_name(head),
                      head == ESPER_HEAD_SLOT ? in_columns(mask.heads[head], s, column) : mask.heads[head]);
-    for (size_t op = 0; op < ESPER_N_SLOT_OPS; op++)
+    assert_true(mask.slots[ESPER_SLOT_OP_TRY] == 0); /* the others are compared */
+    difference_met(DIFFERENCE_TRY, entry);
+    for (size_t op = 0; op < RECORDED_OPS; op++)
         compare_bits(entry, json_array_get(json_object_get(out, "slot_by_op"), op), esper_slot_op_name((int)op),
                      in_columns(mask.slots[op], s, column));
 }
@@ -127,7 +131,8 @@ static void compare_causal(const json_t *entry)
     const json_t *rows = json_object_get(json_object_get(entry, "out"), "causal");
 
     n_causal++;
-    for (size_t op = 0; op < ESPER_N_SLOT_OPS; op++)
+    difference_met(DIFFERENCE_TRY, entry);
+    for (size_t op = 0; op < RECORDED_OPS; op++)
         for (size_t i = 0; i < ESPER_N_HEADS; i++) {
             int64_t recorded = json_integer_value(json_array_get(json_array_get(rows, op), i));
 
@@ -214,7 +219,7 @@ static void availability(void **state)
 
         assert_true(esper_action_available(ops, ESPER_HEAD_OP));
         assert_int_equal(esper_action_available(ops, ESPER_HEAD_SLOT), ops != 1);
-        assert_int_equal(esper_action_available(ops, ESPER_HEAD_BLUEPRINT), germinate);
+        assert_int_equal(esper_action_available(ops, ESPER_HEAD_BLUEPRINT), germinate); /* `try` tries all candidates */
         assert_int_equal(esper_action_available(ops, ESPER_HEAD_TEMPO), germinate);
         assert_int_equal(esper_action_available(ops, ESPER_HEAD_STYLE), germinate || set);
         assert_int_equal(esper_action_available(ops, ESPER_HEAD_TARGET), germinate || set);
@@ -231,6 +236,7 @@ static void draw_scene(esper_rng *rng, scene *s)
     s->view.n_slots = 1 + (int)esper_rng_below(rng, esper_rng_below(rng, 4) == 0 ? ESPER_POLICY_MAX_SLOTS : 4);
     s->view.max_seeds = (int)esper_rng_below(rng, 4);
     s->view.advances_itself = esper_rng_below(rng, 8) == 0;
+    s->view.forks_left = 0.1 * (double)esper_rng_below(rng, 3);
     for (int i = 0; i < s->view.n_slots; i++) {
         esper_policy_slot *slot = &s->slots[i];
         char id[ESPER_POLICY_ID_CHARS];
@@ -244,6 +250,8 @@ static void draw_scene(esper_rng *rng, scene *s)
         slot->blueprints = esper_rng_u32(rng) & esper_rng_u32(rng) & 0xFFFF;
         slot->blend = (esper_blend)(1 + esper_rng_below(rng, 3));
         slot->blueprint = esper_stage_has_seed(slot->stage) ? 3 : -1;
+        slot->fork_share = 0.06 * (double)esper_rng_below(rng, 4);
+        slot->fork_stands = esper_rng_below(rng, 3) == 0;
     }
 }
 

@@ -189,7 +189,7 @@ static void table_is_whole(void **state)
     }
     assert_int_equal(next, ESPER_FEATURES_SLOT);
     assert_int_equal(esper_features_count(3), ESPER_FEATURES_RUN + 3 * ESPER_FEATURES_SLOT);
-    assert_int_equal(ESPER_FEATURE_LAST_OP_END + 1, RECORDED_RUN);
+    assert_int_equal(ESPER_FEATURE_LAST_OP + ESPER_SLOT_OP_TRY, RECORDED_RUN); /* which came later */
     assert_int_equal(ESPER_FEATURE_SEED_EPOCHS_END + 1, RECORDED_SLOT);
     memset(how, 9, sizeof(how));
     esper_features_how(how);
@@ -253,6 +253,48 @@ static void slots_are_their_properties(void **state)
     check_fails(esper_features_fill(&s.view, &memory, 2, obs, blueprints, &n_bad), ESPER_E_ARG, "room for 2");
 }
 
+/* What forks of a slot have shown, and no trial blend. */
+static void forks_are_of_the_slot(void **state)
+{
+    float obs[MAX_FEATURES], *slot = obs + esper_features_count(1);
+    int32_t blueprints[ESPER_POLICY_MAX_SLOTS];
+    esper_feature_memory memory;
+    int n_bad;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    esper_feature_memory_init(&memory);
+    s.view.forks_left = 0.25;
+    s.slots[1].fork_share = 0.125;
+    check_good(esper_features_fill(&s.view, &memory, 3, obs, blueprints, &n_bad));
+    assert_true(obs[ESPER_FEATURE_FORKS_LEFT] == 0.25f && slot[ESPER_FEATURE_FORK_SHARE] == 0.125f);
+    for (int i = ESPER_FEATURE_FORKED; i < ESPER_FEATURE_FORK_SHARE; i++)
+        assert_true(slot[i] == 0.0f); /* none was held */
+    s.slots[1].fork_blueprint = 3;
+    s.slots[1].fork_gain = 0.1;
+    s.slots[1].fork_error = 0.04;
+    s.slots[1].fork_epochs = 250;
+    s.slots[1].fork_stands = true;
+    memory.last_op = ESPER_SLOT_OP_TRY;
+    for (int filled = 0; filled < 2; filled++) { /* also when something has grown there since */
+        check_good(esper_features_fill(&s.view, &memory, 3, obs, blueprints, &n_bad));
+        assert_true(obs[ESPER_FEATURE_LAST_OP_END] == 1.0f);
+        assert_true(slot[ESPER_FEATURE_FORKED] == 1.0f && slot[ESPER_FEATURE_FORK_GAIN] == 0.5f);
+        assert_true(slot[ESPER_FEATURE_FORK_CERTAINTY] == 0.5f && slot[ESPER_FEATURE_FORK_AGE] == 0.25f);
+        assert_true(slot[ESPER_FEATURE_FORK_STANDS] == 1.0f && slot[ESPER_FEATURE_TRIED] == 0.0f);
+        for (int i = 0; i < 13; i++)
+            assert_true(slot[ESPER_FEATURE_FORK_BLUEPRINT + i] == (i == 3 ? 1.0f : 0.0f));
+        put_seed(&s, 1, ESPER_STAGE_TRAINING, "norm");
+    }
+    s.slots[1].fork_gain = s.slots[1].fork_error = NAN; /* what cannot be trained is no bad reading */
+    s.slots[1].fork_blueprint = ESPER_POLICY_BLUEPRINTS - 1;
+    check_good(esper_features_fill(&s.view, &memory, 3, obs, blueprints, &n_bad));
+    assert_int_equal(n_bad, 0);
+    assert_true(slot[ESPER_FEATURE_FORK_GAIN] == -1.0f && slot[ESPER_FEATURE_FORK_CERTAINTY] == 0.0f);
+    assert_true(slot[ESPER_FEATURE_FORK_BLUEPRINT] == 1.0f);
+}
+
 /* ------------------------------------------------------------------------------------------------ not finite */
 
 static void bad_readings(void **state)
@@ -289,9 +331,9 @@ static void bad_readings(void **state)
              "layer"); /* no row of the table is its own, and the last is an empty slot's */
     check_good(esper_features_fill(&s.view, &memory, s.view.n_slots, obs, blueprints, &n_bad));
     assert_int_equal(blueprints[1], 0);
-    memory.last_op = 6;
+    memory.last_op = 7;
     check_fails(esper_features_fill(&s.view, &memory, s.view.n_slots, obs, blueprints, &n_bad), ESPER_E_ARG,
-                "last operation is 6");
+                "last operation is 7");
     memory.last_op = 0;
     s.slots[0].stage = 5;
     check_fails(esper_features_fill(&s.view, &memory, s.view.n_slots, obs, blueprints, &n_bad), ESPER_E_ARG,
@@ -366,9 +408,13 @@ static void another_runs_blueprints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_vectors),           cmocka_unit_test(table_is_whole),
-        cmocka_unit_test(slots_are_their_properties), cmocka_unit_test(bad_readings),
-        cmocka_unit_test(what_is_remembered),         cmocka_unit_test(another_runs_blueprints),
+        cmocka_unit_test(recorded_vectors),
+        cmocka_unit_test(table_is_whole),
+        cmocka_unit_test(slots_are_their_properties),
+        cmocka_unit_test(forks_are_of_the_slot),
+        cmocka_unit_test(bad_readings),
+        cmocka_unit_test(what_is_remembered),
+        cmocka_unit_test(another_runs_blueprints),
     };
 
     return cmocka_run_group_tests_name("policy/features", tests, NULL, NULL);

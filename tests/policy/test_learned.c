@@ -347,7 +347,7 @@ static void refuses_logits_that_are_not_finite(void **state)
     learner_open(&l, &identity, 1, 9);
     act_alone(&l, 1, &s, &mask);
     ((float *)(uintptr_t)esper_policy_net_io(esper_ppo_net(l.ppo), ESPER_POLICY_ACT).logits[ESPER_HEAD_OP])[2] = NAN;
-    check_fails(esper_learned_choose(l.ppo, 0, &mask, NULL, &choice), ESPER_E_ARG, "head op of a policy: logit 2 of 6");
+    check_fails(esper_learned_choose(l.ppo, 0, &mask, NULL, &choice), ESPER_E_ARG, "head op of a policy: logit 2 of 7");
     assert_true(choice.probability == 0.25);
     learner_close(&l);
 }

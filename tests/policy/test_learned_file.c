@@ -241,9 +241,14 @@ static void refuses_what_is_no_policy(void **state)
     check_good(esper_ppo_save(l.ppo, "toy.safetensors", NULL, 0, NULL, 0));
     check_refused("toy.safetensors", ESPER_E_FORMAT,
                   "no policy that decides about growth: it has no note learned_version");
-    version = (esper_safetensors_note){"learned_version", "3"};
+    version = (esper_safetensors_note){"learned_version", "4"};
     check_good(esper_ppo_save(l.ppo, "later.safetensors", NULL, 0, &version, 1));
-    check_refused("later.safetensors", ESPER_E_FORMAT, "a learned policy of version 3, this program reads version 2");
+    check_refused("later.safetensors", ESPER_E_FORMAT, "a learned policy of version 4, this program reads version 3");
+    version.value = "2";
+    check_good(esper_ppo_save(l.ppo, "before.safetensors", NULL, 0, &version, 1));
+    check_refused("before.safetensors", ESPER_E_FORMAT,
+                  "a learned policy of version 2, which could not ask for trials. Those of version 3 can, and see what "
+                  "came of them: learn it anew with `esper learn TASK`");
     learner_close(&l);
 }
 
@@ -258,19 +263,19 @@ static void refuses_notes_that_cannot_be(void **state)
         {"learned_task", "", "'' is no name"},
         {"learned_topology", "forest", "'forest' is none"},
         {"learned_topology", "cnn  mlp", "'' is none"},
-        {"learned_features", "40", "40 features, and 52 of a slot, are not those of version 2"},
+        {"learned_features", "40", "40 features, and 71 of a slot, are not those of version 3"},
         {"learned_slot_features", "0", "'0' is no whole number"},
         {"learned_max_epochs", "-1", "'-1' is no whole"},
         {"learned_gates", "open", "'open' is neither"},
         {"learned_features_version", "x", "'x' is no"},
-        {"learned_features_version", "1", "sees features of version 1, and this program shows those of version 2"},
+        {"learned_features_version", "1", "sees features of version 1, and this program shows those of version 3"},
         {"learned_features", "9999999999", "is no whole number"},
     };
     static const esper_safetensors_note sound[] = {
-        {"learned_version", "2"},     {"learned_task", "synth"},         {"learned_topology", "cnn"},
+        {"learned_version", "3"},     {"learned_task", "synth"},         {"learned_topology", "cnn"},
         {"learned_slots", "r0c0"},    {"learned_max_epochs", "20"},      {"learned_gates", "strict"},
-        {"learned_reward", "escrow"}, {"learned_features_version", "2"}, {"learned_features", "39"},
-        {"learned_slot_features", "52"},
+        {"learned_reward", "escrow"}, {"learned_features_version", "3"}, {"learned_features", "41"},
+        {"learned_slot_features", "71"},
     };
     enum { N_NOTES = sizeof(sound) / sizeof(sound[0]) };
     esper_learned_identity identity = identity_of("synth", 1);

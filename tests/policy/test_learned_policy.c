@@ -236,11 +236,11 @@ static void travels(void **state)
 static void refuses_to_remember_too_much(void **state)
 {
     static const esper_safetensors_note notes[] = {
-        {"learned_version", "2"},     {"learned_task", "synth"},         {"learned_topology", "cnn"},
+        {"learned_version", "3"},     {"learned_task", "synth"},         {"learned_topology", "cnn"},
         {"learned_slots", "r0c0"},    {"learned_max_epochs", "20"},      {"learned_gates", "strict"},
-        {"learned_reward", "escrow"}, {"learned_features_version", "2"}, {"learned_features", "39"},
+        {"learned_reward", "escrow"}, {"learned_features_version", "3"}, {"learned_features", "41"},
         {"policy_version", "2"},      {"policy_width", "128"},           {"policy_hidden", "1024"},
-        {"policy_layers", "4"},       {"learned_slot_features", "52"},
+        {"policy_layers", "4"},       {"learned_slot_features", "71"},
     };
     static const float none[1] = {0};
     esper_safetensors_tensor tensor = {

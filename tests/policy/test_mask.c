@@ -3,6 +3,8 @@
  * ask for anything else, in made-up views and through whole lives of seeds. */
 #include "policy/helpers.h"
 
+#include "policy/actions.h"
+
 /* ------------------------------------------------------------------------------------------------ recorded */
 
 static int n_compared, n_left_out, n_differences;
@@ -68,7 +70,7 @@ static void replay(const json_t *entry)
     esper_mask_build(&s.view, &mask);
     n_left_out--;
     n_compared++;
-    for (size_t op = 0; op < ESPER_N_SLOT_OPS; op++) {
+    for (size_t op = 0; op < json_array_size(ops); op++) { /* `try` came later */
         bool recorded = json_integer_value(json_array_get(ops, op)) != 0;
 
         n_differences += mask.ops[op] != recorded;
@@ -158,6 +160,49 @@ static void refusals(void **state)
     assert_false(esper_mask_legal(&s.view, 0, ESPER_N_SLOT_OPS));
 }
 
+/* A trial needs what a germination does, and that it may be paid for and can have another answer than the last. */
+static void trials_that_are_asked_for(void **state)
+{
+    esper_action_mask open;
+    esper_decision decision;
+    esper_mask mask;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    esper_decision_init(&decision, ESPER_SLOT_OP_TRY);
+    check_fails(esper_mask_check(&s.view, &decision), ESPER_E_ARG, "try: a slot is missing");
+    decision.slot = 1;
+    check_fails(esper_mask_approve(&s.view, &decision), ESPER_E_STATE,
+                "try r1c0 needs a run in which trials may be asked for");
+    s.view.forks_left = 0.1;
+    check_fails(esper_mask_check(&s.view, &decision), ESPER_E_STATE, "one of the kinds that are tried to fit the slot");
+    s.slots[1].fork_share = 0.11;
+    check_fails(esper_mask_check(&s.view, &decision), ESPER_E_STATE, "more left of trial_share than it takes");
+    s.slots[1].fork_share = 0.1;
+    check_good(esper_mask_check(&s.view, &decision));
+    check_good(esper_mask_approve(&s.view, &decision));
+    s.slots[1].fork_stands = true;
+    check_fails(esper_mask_check(&s.view, &decision), ESPER_E_STATE, "another network than the one of the last trial");
+    s.slots[1].fork_stands = false;
+    s.slots[1].closed = true;
+    check_fails(esper_mask_check(&s.view, &decision), ESPER_E_STATE, "a kept seed in the slot before it");
+    s.slots[1].closed = false;
+    s.slots[2].fork_share = 0.05;
+    esper_mask_build(&s.view, &mask);
+    assert_true(mask.ops[ESPER_SLOT_OP_TRY] && !mask.slots[ESPER_SLOT_OP_TRY][0] && mask.slots[ESPER_SLOT_OP_TRY][1] &&
+                mask.slots[ESPER_SLOT_OP_TRY][2]);
+    check_good(esper_action_mask_build(&s.view, &open));
+    assert_true(open.slots[ESPER_SLOT_OP_TRY] == (1u << 1 | 1u << 2));
+    assert_int_equal(esper_action_mask_head(&open, ESPER_HEAD_BLUEPRINT, ESPER_SLOT_OP_TRY, 1), 1);
+    put_seed(&s, 0, ESPER_STAGE_TRAINING, "norm"); /* one thing at a time, for who draws */
+    esper_mask_build(&s.view, &mask);
+    assert_false(mask.ops[ESPER_SLOT_OP_TRY]);
+    check_good(esper_mask_check(&s.view, &decision));
+    put_seed(&s, 1, ESPER_STAGE_HOLDING, "norm");
+    check_fails(esper_mask_check(&s.view, &decision), ESPER_E_STATE, "try r1c0 needs an empty slot");
+}
+
 /* Damaged records are refused whatever the view. */
 static void damaged_decisions(void **state)
 {
@@ -213,6 +258,7 @@ static void draw_slot(esper_rng *rng, esper_policy_slot *slot, esper_topology to
     slot->blueprints = esper_rng_u32(rng) & 0xFFFF & esper_rng_u32(rng);
     slot->blend = (esper_blend)(1 + esper_rng_below(rng, 3));
     slot->blueprint = esper_stage_has_seed(slot->stage) ? 3 : -1;
+    slot->fork_share = 0.05;
     (void)topology;
 }
 
@@ -236,6 +282,7 @@ static void random_is_legal(void **state)
             set_scene(&s, (esper_topology)topology);
             s.view.epoch = i;
             s.view.max_seeds = (int)esper_rng_below(&rng, 4);
+            s.view.forks_left = 0.2;
             s.view.advances_itself = esper_rng_below(&rng, 8) == 0;
             s.view.n_slots = 1 + (int)esper_rng_below(&rng, N_SLOTS);
             for (int slot = 0; slot < s.view.n_slots; slot++)
@@ -251,7 +298,8 @@ static void random_is_legal(void **state)
     }
     for (int op = 0; op < ESPER_N_SLOT_OPS; op++) {
         printf("%s %d\n", esper_slot_op_name(op), n_ops[op]);
-        assert_true(n_ops[op] > 500);
+        assert_true(op == ESPER_SLOT_OP_TRY ? n_ops[op] == 0
+                                            : n_ops[op] > 500); /* it does not look at what it would hear */
     }
 }
 
@@ -323,8 +371,12 @@ static void random_lives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_masks),  cmocka_unit_test(refusals),     cmocka_unit_test(damaged_decisions),
-        cmocka_unit_test(random_is_legal), cmocka_unit_test(random_lives),
+        cmocka_unit_test(recorded_masks),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(trials_that_are_asked_for),
+        cmocka_unit_test(damaged_decisions),
+        cmocka_unit_test(random_is_legal),
+        cmocka_unit_test(random_lives),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,13 +14,13 @@ ASKED = {"germinate": ("style", "tempo", "target"), "set_alpha_target": ("target
          "prune": ("speed", "curve")}
 # a seed with weight keeps its operator
 STYLES = {"add": "sigmoid_add", "multiply": "linear_multiply", "gate": "gated_gate"}
-BUSY = ("germinated", "training", "pruned", "embargoed", "resetting")  # nothing germinates meanwhile: the masks say so
+BUSY = ("germinated", "training", "pruned", "embargoed", "resetting")  # nothing germinates or is tried then, masks say
 
 
 def decide(view, rng):
     busy = any(slot["stage"] in BUSY for slot in view["slots"])
     can = [(slot, op) for slot in view["slots"] for op in slot["legal"]
-           if op != "wait" and not (op == "germinate" and (busy or not slot["blueprints"]))]
+           if op != "wait" and not (op in ("germinate", "try") and (busy or not slot["blueprints"]))]
     if not can or rng.random() < 0.2:
         return {"op": "wait"}
     slot, op = rng.choice(can)

@@ -48,7 +48,7 @@ class TestInterface(unittest.TestCase):
             self.assertEqual(env.ops, ("wait", "germinate", "set_alpha_target", "prune", "fossilize", "advance"))
             self.assertEqual(env.slots, ("r0c0", "r0c1", "r1c0", "r1c1"))
             self.assertEqual(len(env.feature_names), env.single_observation_space["features"].shape[0])
-            self.assertEqual((env.feature_names[0], env.feature_names[39 + 52]), ("epoch", "r0c1.present"))
+            self.assertEqual((env.feature_names[0], env.feature_names[41 + 71]), ("epoch", "r0c1.present"))
             self.assertEqual(env.asked["fossilize"], ("slot", "op"))
             self.assertIn("rollback", env.reward_parts)
             self.assertIn("r1c1", repr(env))

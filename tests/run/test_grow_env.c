@@ -331,11 +331,11 @@ static void rewards_are_the_learners_where_the_governor_goes_back(void **state)
 static void legal_steps_go_on(void **state)
 {
     enum { LONG = 15 }; /* decisions of an episode: time for all operations */
-    int n_steps = LONG * effort(6, 1), n_ended = 0;
+    int n_steps = LONG * effort(24, 1), n_ended = 0;
     player p;
 
     (void)state;
-    player_open(&p, "epochs = 15\ngate_epochs = 1\n", 5);
+    player_open(&p, "epochs = 15\ngate_epochs = 1\ntrial_share = 1\ntrial_steps = 4\n", 5);
     check_good(esper_grow_env_reset(p.env, NULL, NULL, &p.shown));
     check_shown(&p);
     for (int t = 0; t < n_steps; t++) {
@@ -462,8 +462,8 @@ static void masked_actions_move_nothing(void **state)
         a[ESPER_HEAD_OP] = ESPER_SLOT_OP_FOSSILIZE;
         check_fails(esper_grow_env_step(p.env, p.actions, &p.shown), ESPER_E_ARG,
                     k == 0 ? "environment 0|op 4 (fossilize)|masked" : "environment 1|op 4 (fossilize)|masked");
-        a[ESPER_HEAD_OP] = 6;
-        check_fails(esper_grow_env_step(p.env, p.actions, &p.shown), ESPER_E_ARG, "op is 6|0 to 5");
+        a[ESPER_HEAD_OP] = 7;
+        check_fails(esper_grow_env_step(p.env, p.actions, &p.shown), ESPER_E_ARG, "op is 7|0 to 6");
         a[ESPER_HEAD_OP] = INT32_MIN;
         check_fails(esper_grow_env_step(p.env, p.actions, &p.shown), ESPER_E_ARG, "op is -2147483648");
         a[ESPER_HEAD_OP] = ESPER_SLOT_OP_GERMINATE;
@@ -578,7 +578,7 @@ static void calls_are_checked(void **state)
     check_good(esper_grow_env_part(p.env, ESPER_PART_ROLLBACK, text, 5));
     assert_string_equal(text, "roll");
     check_fails(esper_grow_env_part(p.env, p.shape.n_parts, text, sizeof(text)), ESPER_E_ARG, "part");
-    assert_int_equal(esper_grow_env_asked(6), 0);
+    assert_int_equal(esper_grow_env_asked(7), 0);
     assert_int_equal(esper_grow_env_asked(0), 1 << ESPER_HEAD_OP);
     player_close(&p);
 }

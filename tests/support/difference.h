@@ -46,6 +46,8 @@
     X(MASK_SLOT, "masks", "-", "a slot that takes part and is none is refused", "no view can hold it")                 \
     X(MASK_STATE, "masks", "-", "a slot that takes part and of which nothing is said is refused",                      \
       "no view can hold it")                                                                                           \
+    X(TRY, "masks", "-", "six operations",                                                                             \
+      "a seventh, `try`, which is masked where no trial may be asked for: the six are compared")                       \
     X(HEALTH, "features", "-", "a gradient health of NaN is refused", "it was not measured: 0")                        \
     X(DORMANT, "features", "-", "a slot that is DORMANT and yet has a report is shown", "it is empty: zeros")          \
     X(PROPERTIES, "features", "-", "23 values of the run and 31 of each slot",                                         \
