@@ -170,6 +170,7 @@ function findTrials(decisions) {
     one.winner = one.verdict && one.verdict.op === "germinate" && one.verdict.accepted === 1
       ? one.forks.find((f) => f.slot === one.verdict.slot && f.blueprint === one.verdict.blueprint) ?? null
       : null;
+    one.asked = one.verdict?.op === "try" ? one.forks[1] ?? null : null; // by a policy, to decide by it later
     one.flops = one.forks.reduce((sum, f) => sum + (isNumber(f.flops) ? f.flops : 0), 0);
   }
   return trials;
@@ -235,9 +236,10 @@ function findPhases(run) {
 function findMarks(run) {
   const marks = [];
   for (const trial of run.trials)
-    marks.push({ epoch: trial.epoch, kind: "trial", text: `trial of ${trial.forks.length - 1} seeds: ${trial.winner ? `${trial.winner.blueprint} in ${trial.winner.slot} wins` : trial.verdict ? "none pays" : "not decided"}` });
+    marks.push({ epoch: trial.epoch, kind: "trial", text: `trial of ${trial.forks.length - 1} seeds: ${trial.winner ? `${trial.winner.blueprint} in ${trial.winner.slot} wins` : trial.asked ? `${trial.asked.blueprint} in ${trial.asked.slot} did best` : trial.verdict ? "none pays" : "not decided"}` });
   for (const row of run.rows.decisions) {
     if (row.op === "wait" || row.source === "trial" || !row.stands) continue;
+    if (row.op === "try" && row.accepted !== 0) continue; // told by its trial
     if (row.source === "governor" && row.op !== "skip") continue; // told by its rollback
     marks.push({ epoch: row.epoch, kind: row.accepted === 0 ? "refused" : row.source === "injection" ? "fault" : row.op, text: [row.op, row.blueprint, row.slot && `in ${row.slot}`, row.accepted === 0 && "(refused)", row.reason && `: ${row.reason}`].filter(Boolean).join(" ") });
   }

@@ -31,7 +31,7 @@ function whyNone(run) {
 
 function trialOf(trial) {
   const most = Math.max(1e-9, ...trial.forks.map((f) => (isNumber(f.gain) && isNumber(f.reach) ? Math.abs(f.gain) + f.reach : 0)));
-  const outcome = trial.winner ? `${trial.winner.blueprint} in ${trial.winner.slot} wins` : trial.verdict ? "none pays" : "not decided";
+  const outcome = trial.winner ? `${trial.winner.blueprint} in ${trial.winner.slot} wins` : trial.asked ? `asked for, and ${trial.asked.blueprint} in ${trial.asked.slot} did best` : trial.verdict ? "none pays" : "not decided";
   const share = isNumber(trial.share) ? `, ${(100 * trial.share).toFixed(0)} % of the training FLOPs spent by its end` : "";
   return el("div", { class: "trial" + (trial.stands ? "" : " undone") },
     el("h3", { text: `Epoch ${trial.epoch}${share}: ${outcome}` }),

@@ -154,7 +154,8 @@ static void tell_trial(esper_grow_observer *watch, const esper_run_view *run, co
                              .gain = look->best->gain,
                              .error = look->best->error,
                              .params = look->best->params,
-                             .n_candidates = look->n_tried};
+                             .n_candidates = look->n_tried,
+                             .asked = look->decision->op == ESPER_SLOT_OP_TRY};
     char words[ESPER_WORDS_CHARS];
 
     esper_grow_view_note(&watch->view, epoch, esper_words_trial(&best, won, words));

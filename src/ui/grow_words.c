@@ -145,6 +145,9 @@ const char *esper_words_trial(const esper_words_best *best, bool won, char text[
         snprintf(text, ESPER_WORDS_CHARS,
                  "trial of %d seed%s: %s %s wins, gain %.64s nats, and joins with %s parameters", best->n_candidates,
                  plural, best->slot, best->blueprint, gain, esper_text_count(best->params, count));
+    else if (best->asked)
+        snprintf(text, ESPER_WORDS_CHARS, "trial of %d seed%s, asked for: %s %s did best, gain %.64s nats",
+                 best->n_candidates, plural, best->slot, best->blueprint, gain);
     else
         snprintf(text, ESPER_WORDS_CHARS, "trial of %d seed%s: none pays; the best was %s %s, gain %.64s nats",
                  best->n_candidates, plural, best->slot, best->blueprint, gain);

@@ -12,6 +12,7 @@ typedef struct esper_words_best {
     double      gain, error;
     int64_t     params;
     int         n_candidates;
+    bool        asked; /* for by a policy, which decides later */
 } esper_words_best;
 
 /* Each writes into `text` and returns it. */
@@ -25,8 +26,8 @@ const char *esper_words_dependence(double mean, double low, double high, char te
 /* What a fork won over the one that got nothing, in nats, with the interval that is right for all n candidates of the trial
  * together: "+0.0412 [0.0331, 0.0493]", or "-". */
 const char *esper_words_gain(double gain, double error, int n_candidates, char text[ESPER_WORDS_CHARS]);
-/* What came of a trial: "trial of 8 seeds: r0c1 conv_light wins, gain ... nats, 8,512 parameters", or that none pays. best: of
- * its candidates. */
+/* What came of a trial: "trial of 8 seeds: r0c1 conv_light wins, gain ... nats, 8,512 parameters", that none pays, or, of
+ * one that was asked for, which did best. best: of its candidates. */
 const char *esper_words_trial(const esper_words_best *best, bool won, char text[ESPER_WORDS_CHARS]);
 /* "germinate r0c1: plateau of 3 epochs", with " (refused: why)" behind it; "" when there is none. */
 const char *esper_words_decision(const esper_growth_decision *decision, char text[ESPER_WORDS_CHARS]);

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "policy/policy.h"
 #include "policy/trials.h"
+#include "slot/stage.h"
 #include "ui/report_html.h"
 #include "ui/report_sections.h"
 
@@ -100,6 +101,13 @@ static bool is_won(const esper_report_trial *trial)
            strcmp(trial->verdict->record.decision.op, "germinate") == 0;
 }
 
+/* Whether a policy asked for it, to decide by it later. */
+static bool is_asked_for(const esper_report_trial *trial)
+{
+    return trial->verdict != NULL &&
+           strcmp(trial->verdict->record.decision.op, esper_slot_op_name(ESPER_SLOT_OP_TRY)) == 0;
+}
+
 static bool is_birth(const esper_report_row *row, const esper_store_seed *seed)
 {
     return row->stands && row->record.epoch == seed->germinated_epoch && row->record.decision.accepted == 1 &&
@@ -127,7 +135,7 @@ const char *esper_report_why_nothing(const esper_report_data *data)
     const char *why = NULL;
 
     for (int i = data->n_trials - 1; i >= 0; i--)
-        if (data->trials[i].verdict != NULL)
+        if (data->trials[i].verdict != NULL && !is_asked_for(&data->trials[i]))
             return data->trials[i].verdict->record.decision.reason;
     for (int i = 0; i < data->decisions.n; i++) {
         const esper_report_row *row = &data->decisions.at[i];
@@ -182,6 +190,8 @@ static void write_trial(esper_page *page, const esper_report_trial *trial)
         esper_html(page, ", %.1f %% of the run's training FLOPs spent by its end", 100.0 * trial->share);
     if (is_won(trial))
         esper_html(page, ": %s in %s wins</h3>\n", best->decision.blueprint, best->decision.slot);
+    else if (is_asked_for(trial))
+        esper_html(page, ": asked for, and %s in %s did best</h3>\n", best->decision.blueprint, best->decision.slot);
     else
         esper_html(page, ": %s</h3>\n", trial->verdict != NULL ? "none pays" : "not decided");
     if (trial->verdict != NULL)

@@ -833,6 +833,11 @@ static void trials_in_words(void **state)
     assert_string_equal(esper_words_trial(&best, false, words),
                         "trial of 8 seeds: none pays; the best was r0c1 conv_light, "
                         "gain +0.0412 [0.0212, 0.0612] nats");
+    best.asked = true;
+    assert_string_equal(esper_words_trial(&best, false, words),
+                        "trial of 8 seeds, asked for: r0c1 conv_light did best, "
+                        "gain +0.0412 [0.0212, 0.0612] nats");
+    best.asked = false;
     best.gain = NONE; /* it lost by not being finite */
     best.n_candidates = 1;
     assert_string_equal(esper_words_trial(&best, false, words),
