@@ -28,6 +28,7 @@ typedef struct rules {
     int         speed;      /* of a prune */
     int         sheds_at;   /* epoch from which on it removes what it has not kept; 0 = never */
     int         tears;      /* so many of its first seeds are torn out as soon as they hold, and the host has come to lean on them */
+    bool        tries;      /* asks for a trial whenever it may */
     bool        chases;     /* keeps a seed that holds when the reading is the best so far, and removes it when it is not */
 } rules;
 
@@ -122,8 +123,22 @@ static inline bool rules_sow(const rules *r, rules_state *state, const esper_pol
     return false;
 }
 
+/* A trial in some slot of the host, whatever came of the last. */
+static inline bool rules_try(const esper_policy_view *view, esper_decision *d)
+{
+    for (int k = 0; k < view->n_slots; k++) {
+        esper_decision_init(d, ESPER_SLOT_OP_TRY);
+        d->slot = (view->epoch + k) % view->n_slots;
+        if (is_open(view, d))
+            return true;
+    }
+    return false;
+}
+
 static inline void rules_decide(const rules *r, rules_state *state, const esper_policy_view *view, esper_decision *d)
 {
+    if (r->tries && rules_try(view, d))
+        return;
     for (int k = 0; k < view->n_slots; k++)
         if (esper_stage_has_seed(view->slots[k].stage) && rules_tend(r, state, view, k, d))
             return;

@@ -21,7 +21,8 @@
     X(WIDENS, "widens for nothing", 0.0)  /* new channels that never join, or hardly */                             \
     X(CHASES, "chases luck", 0.0)         /* kept at the best reading so far, removed at any other */               \
     X(TEARS, "harms, then mends", 0.0)    /* tears out what the host leans on, and grows again */                   \
-    X(STACKS, "stacks what is useless", 0.0) /* small seeds, kept so that slots open behind them */
+    X(STACKS, "stacks what is useless", 0.0) /* small seeds, kept so that slots open behind them */                 \
+    X(ASKS, "tries for ever", 0.0)        /* trials that nothing follows from */
 
 enum {
 #define X(family, name, chance) family,
@@ -131,6 +132,12 @@ static rules variant(int family, int i)
         r.n_slots = 1;
         r.keeps_from = 1.0;
         break;
+    case ASKS: /* nothing else; or the time that is left is for growing, honestly or keeping whatever comes */
+        r.tries = true;
+        r.most = i % 4;
+        r.start = r.most > 0 ? r.start : 0;
+        r.keeps_from = i % 2 == 0 ? 1.0 : -100.0;
+        break;
     default: /* STACKS */
         r.blueprint = i % 2 == 0 ? "norm" : "depthwise";
         r.place = PLACE_STACKED;
@@ -219,6 +226,8 @@ static void compare_agents(int n_variants, int n_seeds, int n_drawn)
 
             if (never_joins) /* has gained nothing, and costs its parameters and FLOPs */
                 assert_true(list[i].start == 0 ? means[i] == 0.0 : means[i] < 0.0);
+            if (f == ASKS && list[i].start == 0) /* answers that nobody uses cost their FLOPs */
+                assert_true(means[i] < 0.0);
             if (means[i] > best[f]) {
                 best[f] = means[i];
                 which[f] = i;
