@@ -241,7 +241,7 @@ class TestRefusals(unittest.TestCase):
         self.refused(esper.IllegalAction, "environment 1|fossilize|masked", actions)
         actions[1, 7] = 1
         self.refused(ValueError, "environment 1|blueprint 0 (noop)|masked|germinate|r0c0", actions)
-        for wild in (6, -1, 2**31, -2**31 - 1, 2**63 - 1, -2**63):
+        for wild in (7, -1, 2**31, -2**31 - 1, 2**63 - 1, -2**63):
             actions[1, 7] = wild
             self.refused(esper.IllegalAction, str(wild), actions)
         self.refused(esper.IllegalAction, str(2**64 - 1), np.full((2, 8), 2**64 - 1, np.uint64))

@@ -22,7 +22,7 @@ _DTYPES = {
     "mask_style": np.int8, "accuracy": np.float64, "params": np.int64, "seed": np.uint64, "reward": np.float64,
     "parts": np.float64, "effective_op": np.int32, "accepted": np.bool_, "rolled_back": np.bool_, "terminated": np.bool_,
 }
-WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
+WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE, TRY = range(7)
 
 
 class GrowEnv:
