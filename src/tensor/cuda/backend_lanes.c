@@ -17,16 +17,14 @@
 enum { PLAIN_SHARED = 48 * 1024 }; /* bytes that a block gets without being asked for more */
 enum {
     CUDA_BRANCHES = 4,
-    BRANCH_LANES = 8,
-    BRANCH_FORM = 4 /* and of each form, in the mean */
-};                                  /* of a graph, where nobody says how many, and of networks each, at least */
+    BRANCH_PROGRAMS = 8
+};                                  /* of a graph, where nobody says how many, and of programs each, at least */
 enum { GATHER_PARTS = 256 }; /* parts of a block of samples that is gathered, over all networks, if 2 to 16 each */
 
 struct cuda_group {
     cuda_group  *next;
     uint64_t     hash, used;
     int          n_programs, n_calls, n_lanes, n_runs;
-    int          n_forms; /* of the programs, at least; counted as far as they are few */
     uint64_t    *ids;   /* (n_programs) */
     cuda_call   *calls; /* (n_calls) one behind the other */
     const esper_lane **lanes; /* (n_lanes) of all calls */
@@ -500,7 +498,7 @@ static esper_status call_lanes(cuda_lanes_table *table, const cuda_call *call, c
 typedef struct caller {
     cuda_lanes_table *table;
     cuda_group       *group; /* NULL: at once */
-    int               branches; /* into which what many have in common is cut */
+    int               first; /* of the group's programs: that of those that are listed now */
     int               room_calls, room_lanes;
 } caller;
 
@@ -541,26 +539,12 @@ static esper_status list_call(caller *self, const cuda_call *call, const esper_l
     return ESPER_OK;
 }
 
-/* How many lanes a launch has at most. What many networks have in common comes in some launches of a graph beside each other and not
- * in one: when the last blocks of threads of one run, those of another take the room, and one waits for memory while another
- * multiplies. Each has lanes enough to fill the device. */
-static int most_lanes(const caller *self, int n)
-{
-    int pieces = n / BRANCH_LANES;
-
-    pieces = pieces < self->branches ? pieces : self->branches;
-    n = pieces > 1 ? (n + pieces - 1) / pieces : n;
-    return n < ESPER_CUDA_LANES ? n : ESPER_CUDA_LANES;
-}
-
 enum { SPARE_BLOCKS = 8192 }; /* of a launch, that find nothing to do: two microseconds, no more than another launch */
 
 /* Works that have nothing to do with each other: those of one kind together, but for narrow ones beside so wide ones that most blocks would
  * find nothing to do. `works` is used up, and so is `members`, which a group wants to know. */
 static esper_status list_works_of_step(caller *self, const cuda_work **works, int *members, int n)
 {
-    const int most = most_lanes(self, n);
-
     while (n > 0) {
         const cuda_work *widest = works[0];
         const esper_lane *at[ESPER_CUDA_LANES];
@@ -570,7 +554,8 @@ static esper_status list_works_of_step(caller *self, const cuda_work **works, in
             if (works[i]->kind == widest->kind && works[i]->blocks > widest->blocks)
                 widest = works[i];
         for (int i = 0; i < n; i++)
-            if (n_alike < most && works[i]->kind == widest->kind && widest->blocks - works[i]->blocks <= n_spare) {
+            if (n_alike < ESPER_CUDA_LANES && works[i]->kind == widest->kind &&
+                widest->blocks - works[i]->blocks <= n_spare) {
                 n_spare -= widest->blocks - works[i]->blocks;
                 at[n_alike] = works[i]->at;
                 of[n_alike++] = members[i];
@@ -670,7 +655,7 @@ typedef struct sorting {
     int              *members; /* (n_works) which program each is of */
 } sorting;
 
-static void sort_works(const cuda_order *order, const cuda_program *const *programs, int n, sorting *it)
+static void sort_works(const cuda_order *order, const cuda_program *const *programs, int n, int first, sorting *it)
 {
     for (int k = 0; k < n; k++)
         for (int i = 0; i < programs[k]->n_works; i++)
@@ -682,28 +667,8 @@ static void sort_works(const cuda_order *order, const cuda_program *const *progr
             int at = it->begin[order->steps[it->forms[k]->steps[i]].rank]++;
 
             it->works[at] = &programs[k]->works[i];
-            it->members[at] = k;
+            it->members[at] = first + k;
         }
-}
-
-/* How many there are, or 1 more than would be few. */
-static int count_forms(const cuda_form *const *forms, int n)
-{
-    const cuda_form *seen[ESPER_CUDA_LANES / BRANCH_FORM];
-    int n_seen = 0,
-        most = n / BRANCH_FORM < ESPER_CUDA_LANES / BRANCH_FORM ? n / BRANCH_FORM : ESPER_CUDA_LANES / BRANCH_FORM;
-
-    for (int k = 0; k < n; k++) {
-        int i = 0;
-
-        while (i < n_seen && seen[i] != forms[k])
-            i++;
-        if (i == most)
-            return most + 1;
-        if (i == n_seen)
-            seen[n_seen++] = forms[k];
-    }
-    return n_seen;
 }
 
 static esper_status list_programs(caller *self, const cuda_program *const *programs, int n)
@@ -720,8 +685,6 @@ static esper_status list_programs(caller *self, const cuda_program *const *progr
         status = cuda_order_find(order, programs[k]->kinds, programs[k]->n_works, &it.forms[k]);
         n_works += (size_t)programs[k]->n_works;
     }
-    if (status == ESPER_OK && self->group != NULL)
-        self->group->n_forms = count_forms(it.forms, n);
     if (status == ESPER_OK) {
         it.begin = esper_mem_alloc(((size_t)order->n_steps + 1) * sizeof(*it.begin));
         it.works = esper_mem_alloc(n_works * sizeof(*it.works));
@@ -730,7 +693,7 @@ static esper_status list_programs(caller *self, const cuda_program *const *progr
             status = ESPER_FAIL(ESPER_E_NOMEM, "group of %d programs", n);
     }
     if (status == ESPER_OK)
-        sort_works(order, programs, n, &it);
+        sort_works(order, programs, n, self->first, &it);
     for (int rank = 0, at = 0; rank < order->n_steps && status == ESPER_OK; at = it.begin[rank++])
         status = list_works_of_step(self, it.works + at, it.members + at, it.begin[rank] - at);
     esper_mem_free((void *)it.forms);
@@ -768,7 +731,7 @@ static void drop_oldest(cuda_lanes_table *table)
 
 static esper_status make_group(cuda_lanes_table *table, const cuda_program *const *programs, int n, cuda_group *group)
 {
-    caller self = {.table = table, .group = group, .branches = 1};
+    caller self = {.table = table, .group = group};
 
     group->ids = esper_mem_alloc((size_t)n * sizeof(*group->ids));
     if (group->ids == NULL)
@@ -862,25 +825,48 @@ static esper_status capture_graph(cuda_lanes_table *table, const cuda_group *gro
     return status;
 }
 
-/* The calls of a group as those of a graph, with branches: one behind the other these would do no good, and networks that have grown
- * apart have launches enough to be beside each other. */
+/* Programs whose launches are much alike come behind each other. */
+static int compare_kinds(const void *a, const void *b)
+{
+    const cuda_program *x = *(const cuda_program *const *)a, *y = *(const cuda_program *const *)b;
+    int n = x->n_works < y->n_works ? x->n_works : y->n_works,
+        way = memcmp(x->kinds, y->kinds, (size_t)n * sizeof(*x->kinds));
+
+    way = way == 0 ? x->n_works - y->n_works : way;
+    return way == 0 ? (x->id > y->id) - (x->id < y->id) : way;
+}
+
+/* The calls of a group as those of a graph, with branches of some programs each, which are much alike: when the last blocks of threads of
+ * one launch run, those of another branch take the room, and one waits for memory while another multiplies. A step that few have, as
+ * seeds of some kind do, keeps its own branch waiting alone. Call by call branches would do no good: one would come behind the other. */
 static esper_status cut_into_branches(cuda_lanes_table *table, const cuda_program *const *programs, cuda_group *group)
 {
-    cuda_group cut = {.n_programs = group->n_programs};
-    caller self = {.table = table, .group = &cut, .branches = table->branches};
-    esper_status status = list_programs(&self, programs, group->n_programs);
+    const int n = group->n_programs,
+              most = n / BRANCH_PROGRAMS < table->branches ? n / BRANCH_PROGRAMS : table->branches;
+    cuda_group cut = {.n_programs = n}, whole = *group;
+    caller self = {.table = table, .group = &cut};
+    const cuda_program **sorted;
+    esper_status status = ESPER_OK;
 
+    if (most < 2)
+        return ESPER_OK;
+    sorted = esper_mem_alloc((size_t)n * sizeof(*sorted));
+    if (sorted == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "branches of %d programs", n);
+    memcpy((void *)sorted, (const void *)programs, (size_t)n * sizeof(*sorted));
+    qsort((void *)sorted, (size_t)n, sizeof(*sorted), compare_kinds);
+    for (int b = 0; status == ESPER_OK && b < most; b++) {
+        self.first = n * b / most;
+        status = list_programs(&self, sorted + self.first, n * (b + 1) / most - self.first);
+    }
+    esper_mem_free((void *)sorted);
     if (status == ESPER_OK) {
-        cuda_group whole = *group;
-
         group->calls = cut.calls;
         group->lanes = cut.lanes;
         group->members = cut.members;
         group->n_calls = cut.n_calls;
         group->n_lanes = cut.n_lanes;
-        cut.calls = whole.calls;
-        cut.lanes = whole.lanes;
-        cut.members = whole.members;
+        cut = whole;
     }
     esper_mem_free(cut.calls);
     esper_mem_free((void *)cut.lanes);
@@ -899,7 +885,7 @@ static void make_graph(cuda_lanes_table *table, const cuda_program *const *progr
 
     if (table->timed || driver->cuGraphInstantiate == NULL || (!draws && driver->cuStreamBeginCapture == NULL))
         return;
-    if (draws && table->branches > 1 && group->n_forms * BRANCH_FORM <= group->n_programs)
+    if (draws)
         status = cut_into_branches(table, programs, group);
     if (status == ESPER_OK)
         status = draws ? draw_graph(group, &graph) : capture_graph(table, group, &graph);

@@ -119,7 +119,7 @@ typedef struct cuda_lanes_table {
     cuda_tally    tallies[CUDA_TALLIES], *tally; /* by what is handed on; of what is handed on now */
     int64_t       n_made, n_graphs; /* so far: groups, graphs */
     double        grouping; /* seconds that groups and graphs took */
-    int           branches; /* of a graph, of networks that are alike; ESPER_CUDA_GRAPH=4, say */
+    int           branches; /* of a graph; ESPER_CUDA_GRAPH=4, say */
     bool          in_line;  /* ESPER_CUDA_GRAPH=line: launches of a graph come one after the other, to see what that costs */
     int           graph_after; /* ESPER_CUDA_GRAPH_AFTER=N: a group becomes a graph at its Nth run; 0: where that pays */
     bool          timed; /* ESPER_CUDA_PROFILE=1: every launch is waited for, and what each kernel takes is printed at the end */
