@@ -317,6 +317,12 @@
       "Part of the training samples set aside, by seed, for validation. The test set is read once, at the end.")       \
     X(DATA, train_limit, INT, "0", FROM(0), "samples", EVERY, ALWAYS, BITS,                                            \
       "Uses only this many training samples; 0 uses all.")                                                             \
+    X(DATA, classes, INT, "0", BETWEEN(0, 256), "classes", EVERY, NO_TEXT, BITS,                                       \
+      "Uses the samples of so many classes, drawn by data_seed; synthetic data is made with so many. 0: as many as "   \
+      "there are.")                                                                                                    \
+    X(DATA, data_seed, U64, "0", ANY, "", EVERY, ALWAYS, BITS,                                                         \
+      "Start of the random numbers of the data alone: what is set aside, which samples and classes are used, what "   \
+      "synthetic data is like. 0: seed.")                                                                              \
     X(DATA, crop, INT, "0", BETWEEN(0, 16), "pixels", EVERY, IMAGES, BITS,                                             \
       "Augmentation: pads each image by this border and cuts it out again at a random place.")                         \
     X(DATA, flip, BOOL, "false", ANY, "", EVERY, IMAGES, BITS,                                                         \

@@ -40,6 +40,8 @@ struct esper_dataset {
     int                n_scaled;    /* leading numbers of a row that are normalised here */
     float             *row_mean, *row_std; /* (n_scaled) */
     char               numbers[ESPER_DATASET_MAX_CLASSES][12]; /* names of classes that have none */
+    int                n_source_classes;                    /* of which it may have but some: */
+    uint8_t            source_class[ESPER_DATASET_MAX_CLASSES]; /* (classes) what each of its own is among these, rising */
     float              levels[ESPER_DATASET_MAX_CHANNELS][LEVELS];
 };
 
@@ -89,6 +91,12 @@ bool esper_source_is_own(esper_source source)
     return source == ESPER_SOURCE_OWN_IMAGES || source == ESPER_SOURCE_OWN_TABLE;
 }
 
+bool esper_source_is_synthetic(esper_source source)
+{
+    return source == ESPER_SOURCE_SYNTH_IMAGES || source == ESPER_SOURCE_SYNTH_TOKENS ||
+           source == ESPER_SOURCE_SYNTH_TABLE;
+}
+
 const char *esper_split_name(esper_split split)
 {
     static const char *const names[ESPER_N_SPLITS] = {
@@ -125,9 +133,10 @@ bool esper_dataset_is_of(const esper_dataset_desc *desc, const esper_dataset_des
 {
     return desc->source == other->source && is_same_text(desc->path, other->path) && desc->seed == other->seed &&
            desc->valid_fraction == other->valid_fraction && desc->train_limit == other->train_limit &&
-           desc->context == other->context && desc->vocab == other->vocab && desc->channels == other->channels &&
-           desc->height == other->height && desc->width == other->width && desc->features == other->features &&
-           desc->classes == other->classes && desc->n_train == other->n_train && desc->n_test == other->n_test &&
+           desc->keep_classes == other->keep_classes && desc->context == other->context &&
+           desc->vocab == other->vocab && desc->channels == other->channels && desc->height == other->height &&
+           desc->width == other->width && desc->features == other->features && desc->classes == other->classes &&
+           desc->n_train == other->n_train && desc->n_test == other->n_test &&
            is_same_text(desc->image_size, other->image_size) && desc->grey == other->grey &&
            desc->skip_bad == other->skip_bad && is_same_text(desc->target, other->target);
 }
@@ -253,13 +262,12 @@ static esper_status plan_splits(const esper_dataset_desc *desc, dataset_plan *pl
     return ESPER_OK;
 }
 
-static esper_status make_plan(const esper_dataset_desc *desc, dataset_plan *plan)
+/* What the set is, by what its source has. */
+static esper_status plan_set(const esper_dataset_desc *desc, dataset_plan *plan)
 {
     const esper_source_plan *source = &plan->source;
     uint64_t item_bytes = sizeof(uint16_t);
 
-    ESPER_TRY(check_desc(desc));
-    ESPER_TRY(sources[desc->source]->measure(desc, &plan->source));
     plan->info.name = esper_source_name(desc->source);
     plan->info.kind = esper_source_kind(desc->source);
     ESPER_TRY(plan_splits(desc, plan));
@@ -284,6 +292,16 @@ static esper_status make_plan(const esper_dataset_desc *desc, dataset_plan *plan
     plan->info.n_bytes = sizeof(esper_dataset) + (plan->n_pool + plan->n_drawn) * (uint64_t)sizeof(uint32_t) +
                          (source->n_items[ESPER_STORE_TRAIN] + source->n_items[ESPER_STORE_TEST]) * item_bytes;
     return ESPER_OK;
+}
+
+static esper_status make_plan(const esper_dataset_desc *desc, dataset_plan *plan)
+{
+    ESPER_TRY(check_desc(desc));
+    ESPER_TRY(sources[desc->source]->measure(desc, &plan->source));
+    if (desc->keep_classes != 0 && (desc->keep_classes < 2 || desc->keep_classes > plan->source.classes))
+        return ESPER_FAIL(ESPER_E_ARG, "%s: %d classes of %d: expected from 2 to as many as there are",
+                          esper_source_name(desc->source), desc->keep_classes, plan->source.classes);
+    return plan_set(desc, plan);
 }
 
 /* Memory for one store; none for an empty one. */
@@ -464,12 +482,75 @@ static esper_status prepare_looks(esper_dataset *set)
          c++) /* looked up, not computed per pixel: the same everywhere, bit for bit */
         for (int value = 0; value < LEVELS; value++)
             set->levels[c][value] = ((float)value / 255.0f - set->info.mean[c]) / set->info.std[c];
-    for (int i = 0; i < ESPER_DATASET_MAX_CLASSES; i++)
+    set->n_source_classes = set->info.classes;
+    for (int i = 0; i < ESPER_DATASET_MAX_CLASSES; i++) {
+        set->source_class[i] = (uint8_t)i;
         snprintf(set->numbers[i], sizeof(set->numbers[i]), "%d", i);
+    }
     set->row_mean = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
     set->row_std = esper_mem_alloc((size_t)set->n_scaled * sizeof(float));
     if (set->n_scaled > 0 && (set->row_mean == NULL || set->row_std == NULL))
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d numbers of a row", set->info.name, set->n_scaled);
+    return ESPER_OK;
+}
+
+/* Whether it is to have some of its classes, and not all. */
+static bool is_part_of(const esper_dataset_desc *desc, const dataset_plan *plan)
+{
+    return desc->keep_classes > 0 && desc->keep_classes < plan->source.classes;
+}
+
+/* Leaves the samples of some classes, drawn by the seed, and numbers these anew, in their order: from here on it is a smaller set. */
+static esper_status keep_classes(esper_dataset *set, dataset_plan *plan, const esper_dataset_desc *desc)
+{
+    esper_rng_key key = {
+        .seed = desc->seed, .purpose = ESPER_RNG_SPLIT, .tag = 1}; /* the splits are drawn with tag 0 */
+    uint32_t drawn[ESPER_DATASET_MAX_CLASSES];
+    bool keeps[ESPER_DATASET_MAX_CLASSES] = {false};
+    uint8_t number[ESPER_DATASET_MAX_CLASSES] = {0};
+    bool has_images = plan->info.kind == ESPER_DATASET_IMAGES;
+    int n = 0;
+
+    for (int c = 0; c < plan->source.classes; c++)
+        drawn[c] = (uint32_t)c;
+    esper_shuffle(drawn, (uint32_t)plan->source.classes, &key);
+    for (int c = 0; c < desc->keep_classes; c++)
+        keeps[drawn[c]] = true;
+    for (int c = 0; c < plan->source.classes; c++)
+        if (keeps[c]) {
+            set->source_class[n] = (uint8_t)c;
+            number[c] = (uint8_t)n++;
+        }
+    for (int s = 0; s < ESPER_N_STORES; s++) {
+        esper_store *store = &set->stores[s];
+        uint8_t *items = has_images ? store->images : (uint8_t *)store->rows, *labels = store->labels;
+        uint64_t n_kept = 0;
+
+        if (store->n_items == 0)
+            continue;
+        for (uint64_t i = 0; i < store->n_items; i++)
+            if (keeps[labels[i]]) {
+                memmove(items + n_kept * plan->sample_bytes, items + i * plan->sample_bytes,
+                        (size_t)plan->sample_bytes);
+                labels[n_kept++] = number[labels[i]];
+            }
+        if (n_kept == 0)
+            return ESPER_FAIL(ESPER_E_ARG, "%s: the %d classes that were drawn have no samples %s", plan->info.name,
+                              desc->keep_classes, s == ESPER_STORE_TEST ? "in the test" : "to train on");
+        items = esper_mem_grow(items, (size_t)(n_kept * plan->sample_bytes)); /* what is left of it */
+        if (items != NULL && has_images)
+            store->images = items;
+        else if (items != NULL)
+            store->rows = (float *)(void *)items;
+        labels = esper_mem_grow(labels, (size_t)n_kept);
+        store->labels = labels != NULL ? labels : store->labels;
+        if (items == NULL || labels == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d classes", plan->info.name, desc->keep_classes);
+        store->n_items = plan->source.n_items[s] = n_kept;
+    }
+    plan->source.classes = desc->keep_classes;
+    ESPER_TRY(plan_set(desc, plan));
+    set->info = plan->info;
     return ESPER_OK;
 }
 
@@ -479,24 +560,15 @@ static esper_status build(const esper_dataset_desc *desc, dataset_plan *plan, es
     set->was_cached = plan->source.was_fresh;
     for (int s = 0; s < ESPER_N_STORES; s++)
         ESPER_TRY(store_init(&set->stores[s], plan, plan->source.n_items[s]));
-    if (set->stores[ESPER_STORE_TEST].n_items == 0)
-        set->test_first = plan->n_pool;
     set->n_scaled = plan->source.numbers;
     ESPER_TRY(prepare_looks(set));
     ESPER_TRY(take_texts(set, &plan->source.texts));
     ESPER_TRY(sources[desc->source]->load(desc, &plan->source, set->stores));
+    if (is_part_of(desc, plan))
+        ESPER_TRY(keep_classes(set, plan, desc));
+    if (set->stores[ESPER_STORE_TEST].n_items == 0)
+        set->test_first = plan->n_pool;
     return carve(set, plan, desc); /* by labels, which have to be there */
-}
-
-esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset_info *info_out)
-{
-    dataset_plan plan = {0};
-    esper_status status = make_plan(desc, &plan);
-
-    esper_page_fini(&plan.source.texts.page);
-    if (status == ESPER_OK)
-        *info_out = plan.info;
-    return status;
 }
 
 /* At the speed of memory: a hundredth of what reading the files takes. */
@@ -559,6 +631,23 @@ void esper_dataset_close(esper_dataset *set)
     esper_mem_free(set->row_mean);
     esper_mem_free(set->row_std);
     esper_mem_free(set);
+}
+
+esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset_info *info_out)
+{
+    dataset_plan plan = {0};
+    esper_status status = make_plan(desc, &plan);
+    esper_dataset *set;
+
+    esper_page_fini(&plan.source.texts.page);
+    ESPER_TRY(status);
+    *info_out = plan.info;
+    if (is_part_of(desc, &plan)) {
+        ESPER_TRY(esper_dataset_open(desc, &set));
+        *info_out = set->info;
+        esper_dataset_close(set);
+    }
+    return ESPER_OK;
 }
 
 const esper_dataset_info *esper_dataset_info_get(const esper_dataset *set)
@@ -648,7 +737,7 @@ static const char *known_name(const esper_dataset *set, int class)
                                           "dog",      "frog",       "horse", "ship", "truck"};
     const char *name = set->info.name;
 
-    if (set->info.classes != 10)
+    if (set->n_source_classes != 10)
         return NULL;
     return strcmp(name, esper_source_name(ESPER_SOURCE_FASHION)) == 0   ? fashion[class]
            : strcmp(name, esper_source_name(ESPER_SOURCE_CIFAR10)) == 0 ? cifar10[class]
@@ -660,10 +749,16 @@ const char *esper_dataset_class_name(const esper_dataset *set, int class)
     const char *name;
 
     assert(class >= 0 && class < set->info.classes && class < ESPER_DATASET_MAX_CLASSES);
+    class = set->source_class[class];
     if (set->texts.n_classes > 0)
         return set->text[class];
     name = known_name(set, class);
     return name != NULL ? name : set->numbers[class];
+}
+
+bool esper_dataset_is_part(const esper_dataset *set)
+{
+    return set->info.classes < set->n_source_classes;
 }
 
 bool esper_dataset_names_classes(const esper_dataset *set)

@@ -68,6 +68,7 @@ typedef struct esper_dataset_desc {
     uint64_t     seed;           /* of the split, and of synthetic contents */
     double       valid_fraction; /* of the training data, 0 .. 0.9 */
     uint32_t     train_limit;    /* most samples of the training split, drawn by the seed; 0 = all */
+    int          keep_classes;   /* of a set with labels: only so many of its classes, drawn by the seed; 0 = all */
     int          context;        /* T: tokens of a window; token sets only */
     int          vocab;          /* token files and synthetic tokens; 0 = the source's own */
     int          channels, height, width;          /* synthetic images only */
@@ -109,7 +110,11 @@ esper_dataset_desc esper_dataset_desc_default(esper_source source);
 /* Whether a source's data is people's own: named by a path, decoded into the cache, and telling of itself. */
 bool esper_source_is_own(esper_source source);
 
-/* Finds out what opening would give, from sizes and file heads alone; data of people's own is decoded if it is not in the cache. Fails as opening does when files are missing. */
+/* Whether it is made here, without files. */
+bool esper_source_is_synthetic(esper_source source);
+
+/* Finds out what opening would give, from sizes and file heads alone; data of people's own is decoded if it is not in the cache, and
+ * what is left of a set that keeps some of its classes only its labels tell. Fails as opening does when files are missing. */
 esper_status esper_dataset_measure(const esper_dataset_desc *desc, esper_dataset_info *info_out);
 
 /* Whether two descriptions are of one set: the same contents in the same splits. */

@@ -81,6 +81,8 @@ esper_status esper_dataset_describe(const esper_dataset *set, esper_page *out)
         esper_json_key(&json, "vocab"), esper_json_int(&json, info->vocab);
     } else {
         esper_json_key(&json, "classes"), esper_json_int(&json, info->classes);
+        if (esper_dataset_is_part(set)) /* which of the source's they are their names tell */
+            esper_json_key(&json, "part"), esper_json_bool(&json, true);
     }
     if (info->kind == ESPER_DATASET_IMAGES) {
         esper_json_key(&json, "channels"), esper_json_int(&json, info->channels);
@@ -211,13 +213,13 @@ static esper_status recall_rows(recollection *self, const json_t *from)
     return recall_names(self, from);
 }
 
-/* Own data has names of its own; the others' are known by their source. */
-static esper_status recall_classes(recollection *self, esper_source source, const char *classes)
+/* Own data has names of its own; the others' are known by their source, unless there are but some of them. */
+static esper_status recall_classes(recollection *self, const json_t *from, esper_source source, const char *classes)
 {
     json_t *list;
     bool good;
 
-    if (!esper_source_is_own(source))
+    if (!esper_source_is_own(source) && !json_is_true(json_object_get(from, "part")))
         return ESPER_OK;
     list = classes != NULL ? json_loads(classes, 0, NULL) : NULL;
     good = list != NULL && json_array_size(list) == (size_t)self->blank.info.classes;
@@ -250,7 +252,7 @@ static esper_status recall_all(recollection *self, const json_t *from, const cha
                    : fail_unknown("tokens");
     if (!read_count(from, "classes", 1, ESPER_DATASET_MAX_CLASSES, &info->classes))
         return fail_unknown("classes");
-    ESPER_TRY(recall_classes(self, (esper_source)source, classes));
+    ESPER_TRY(recall_classes(self, from, (esper_source)source, classes));
     return info->kind == ESPER_DATASET_IMAGES ? recall_images(from, info) : recall_rows(self, from);
 }
 

@@ -66,6 +66,9 @@ esper_status esper_dataset_open_empty(const esper_source_blank *blank, esper_sou
 /* Leading numbers of a row that are normalised when a set is opened. */
 int esper_dataset_scaled(const esper_dataset *set);
 
+/* Whether it has fewer classes than its source. */
+bool esper_dataset_is_part(const esper_dataset *set);
+
 /* desc->path, or `otherwise` when it is empty. */
 const char *esper_source_path(const esper_dataset_desc *desc, const char *otherwise);
 

@@ -78,8 +78,7 @@ esper_config_use esper_settings_use(const esper_task *task, esper_config_job job
         .images = esper_source_kind(task->source) == ESPER_DATASET_IMAGES,
         .text = esper_source_kind(task->source) == ESPER_DATASET_TOKENS,
         .table = esper_source_kind(task->source) == ESPER_DATASET_VECTORS,
-        .has_files = task->source != ESPER_SOURCE_SYNTH_IMAGES && task->source != ESPER_SOURCE_SYNTH_TOKENS &&
-                     task->source != ESPER_SOURCE_SYNTH_TABLE,
+        .has_files = !esper_source_is_synthetic(task->source),
         .own = esper_source_is_own(task->source),
         .launched = esper_launcher_look().launched,
         .deciders = job == ESPER_CONFIG_IN_TRAIN   ? 0

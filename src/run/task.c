@@ -162,7 +162,7 @@ esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *c
     esper_dataset_desc desc = esper_dataset_desc_default(task->source);
 
     desc.path = config->data;
-    desc.seed = config->seed;
+    desc.seed = config->data_seed != 0 ? config->data_seed : config->seed;
     desc.valid_fraction = config->valid_fraction;
     desc.train_limit = (uint32_t)config->train_limit;
     desc.context = config->context;
@@ -172,6 +172,10 @@ esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *c
     desc.target = config->target;
     desc.cache = config->cache;
     desc.threads = config->threads;
+    if (config->classes > 0 && esper_source_is_synthetic(task->source))
+        desc.classes = config->classes;
+    else if (esper_source_kind(task->source) != ESPER_DATASET_TOKENS)
+        desc.keep_classes = config->classes;
     if (task->synth.n_train > 0)
         desc.n_train = task->synth.n_train;
     if (task->synth.channels > 0) {

@@ -129,6 +129,8 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_cache] = {"kept", "", .elsewhere = "cli/test_own_images.sh"},
     [KEY_valid_fraction] = {"0.2", ""},
     [KEY_train_limit] = {"9", "max_steps = 0\ntrain_limit = 30\n"},
+    [KEY_classes] = {"3", ""},
+    [KEY_data_seed] = {"9", ""},
     [KEY_crop] = {"2", ""},
     [KEY_flip] = {"true", ""},
     [KEY_cutout] = {"8", ""},
