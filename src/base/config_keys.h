@@ -60,6 +60,8 @@
     X(SHAPED, config->host[0] == '\0', "its host is given as text", "leave out --host", "leave out --host")            \
     X(FILES, use->has_files, "its data is synthetic", "", "")                                                          \
     X(OWN, use->own, "its data is not a folder, a table or an array of your own", "", "")                              \
+    X(DECODED, use->own || (use->job == ESPER_CONFIG_IN_LEARN && config->tasks[0] != '\0'),                            \
+      "its data is not a folder, a table or an array of your own", "", "")                                             \
     X(COLUMNS, use->table, "its data is not a table", "", "")                                                          \
     X(SGD, config->optimizer == ESPER_CONFIG_OPTIMIZER_SGD, "the optimiser is adamw", "give --optimizer sgd",          \
       "give --optimizer sgd")                                                                                          \
@@ -258,8 +260,9 @@
       "Different seeds that episodes have, in turn: those of one begin alike, and what its host comes to without seeds is "  \
       "trained once. 0: every episode has its own.")                                                                   \
     X(LEARN, tasks, TEXT, "", ANY, "TASK NAME=VALUE ...,...", LEARN, LEARNER, BITS,                                    \
-      "Other tasks that episodes are of, with settings of their training, data and network; drawn=N: N hosts drawn by "  \
-      "chance. Such as \"synth_table, synth batch=32 drawn=6\" (docs/learning.md).")                                \
+      "Other tasks that episodes are of, with settings of their training, data and network; drawn=N: N of them with "   \
+      "hosts drawn by chance, draws=all: data and budgets, too. Such as \"synth_table, synth batch=32 drawn=6\"; or a "  \
+      "list: fast, or @FILE (docs/learning.md).")                                                                    \
     X(LEARN, curriculum, CHOICE, "even", ANY, "", LEARN, LEARNER | SEVERAL, BITS,                                                 \
       "Which task an episode is of, where there are several. even: any of them. ladder: the first at first, the others " \
       "join in their order during the first half of the rounds.")                                                      \
@@ -311,7 +314,7 @@
       "Leaves damaged image files out, and tells which, instead of refusing the folder.")                              \
     X(DATA, target, TEXT, "", ANY, "COLUMN", EVERY, OWN | COLUMNS, BITS,                                               \
       "The column of a table of your own that holds the classes. Empty: the last.")                                    \
-    X(DATA, cache, TEXT, "", ANY, "DIR", EVERY, OWN, FILES,                                                            \
+    X(DATA, cache, TEXT, "", ANY, "DIR", EVERY, DECODED, FILES,                                                        \
       "Where decoded data of your own is kept, so that it is decoded once. Empty: ~/.cache/esper.")                    \
     X(DATA, valid_fraction, REAL, "0.1", ABOVE(0, 0.5), "", EVERY, ALWAYS, BITS,                                       \
       "Part of the training samples set aside, by seed, for validation. The test set is read once, at the end.")       \

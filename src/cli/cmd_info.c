@@ -24,6 +24,7 @@
 #include "run/learn.h"
 #include "run/settings.h"
 #include "run/single.h"
+#include "run/task_lists.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
 
@@ -190,6 +191,28 @@ static esper_status info_hosts(const question *asked)
     return ESPER_OK;
 }
 
+static esper_status info_lists(const question *asked)
+{
+    (void)asked;
+    printf("lists of tasks to learn on (esper learn --tasks NAME); @FILE is one of your own\n");
+    for (int i = 0; esper_task_lists()[i].name != NULL; i++) {
+        const esper_tasks_named *list = &esper_task_lists()[i];
+        char text[ESPER_CONFIG_TEXT_CHARS], *at = text;
+
+        esper_terminal_print(stdout, "\n  %-10s  %s\n", list->name, list->about);
+        snprintf(text, sizeof(text), "%s", list->text);
+        for (bool more = true; more;) {
+            char *end = esper_task_lists_entry_end(at);
+
+            more = *end == ',';
+            *end = '\0';
+            esper_terminal_print(stdout, "              %s\n", at + strspn(at, " "));
+            at = end + 1;
+        }
+    }
+    return ESPER_OK;
+}
+
 static esper_status info_rewards(const question *asked)
 {
     const esper_reward_field *list;
@@ -257,6 +280,8 @@ static esper_status look_ahead(const question *asked, prospect *run)
     esper_config *config = &run->config;
 
     *config = *asked->config;
+    if (asked->job == ESPER_CONFIG_IN_LEARN)
+        ESPER_TRY(esper_task_lists_expand(config->tasks));
     ESPER_TRY(esper_own_data_task(asked->task != NULL ? asked->task : esper_task_list()[0]->name, asked->job, config,
                                   &run->task));
     run->use = esper_settings_use(run->task, asked->job, config);
@@ -337,11 +362,17 @@ static const struct {
     esper_status (*print)(const question *asked);
     bool of_task, timed; /* takes a task, its settings, --grow and --learn; and --time */
 } topics[] = {
-    {"backends", info_backends, false, false}, {"ops", info_ops, false, false},
-    {"tasks", info_tasks, false, false},       {"blueprints", info_blueprints, false, false},
-    {"hosts", info_hosts, false, false},       {"features", info_features, false, false},
-    {"rewards", info_rewards, false, false},   {"config", info_config, true, false},
-    {"net", info_network, true, false},        {"plan", info_network, true, true},
+    {"backends", info_backends, false, false},
+    {"ops", info_ops, false, false},
+    {"tasks", info_tasks, false, false},
+    {"lists", info_lists, false, false},
+    {"blueprints", info_blueprints, false, false},
+    {"hosts", info_hosts, false, false},
+    {"features", info_features, false, false},
+    {"rewards", info_rewards, false, false},
+    {"config", info_config, true, false},
+    {"net", info_network, true, false},
+    {"plan", info_network, true, true},
     {"data", info_data, true, false},
 };
 
@@ -459,6 +490,7 @@ const esper_command esper_command_info = {
         "  backends        what can compute here, and how ranks can work together\n"
         "  ops             the operations networks are made of\n"
         "  tasks           what can be trained, and whether its data is here\n"
+        "  lists           lists of tasks to learn on that have a name\n"
         "  blueprints      what can be grown into a network\n"
         "  hosts           networks to begin with that have a name, and the language they are written in\n"
         "  features        what a learned policy sees of a run and its slots\n"

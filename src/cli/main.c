@@ -14,6 +14,7 @@
 #include "cli/cli.h"
 #include "dist/launch.h"
 #include "run/settings.h"
+#include "run/task_lists.h"
 #include "ui/ascii.h"
 #include "ui/messages.h"
 #include "ui/terminal.h"
@@ -196,6 +197,8 @@ static esper_status configure(esper_cli_call *call, int argc, char **argv, bool 
     ESPER_TRY(esper_config_load_environ(&call->config));
     if (file != NULL && file[0] != '\0')
         ESPER_TRY(esper_config_load_file(&call->config, file));
+    if (call->command->job == ESPER_CONFIG_IN_LEARN)
+        ESPER_TRY(esper_task_lists_expand(call->config.tasks));
     return esper_settings_read_texts(&call->config);
 }
 

@@ -82,6 +82,23 @@ static esper_engine *engine_of(void *context, uint64_t episode)
     return self->curriculum.entry[learn_entry_of(self, episode, self->round)].engine;
 }
 
+/* The pact is about the run's own task; what else there is to learn on may lie in folders, which ranks may have each their own of. */
+static esper_status check_lists(const learn *self)
+{
+    bool alike;
+
+    for (int i = 1; i < self->curriculum.n; i++) {
+        const esper_curriculum_entry *entry = &self->curriculum.entry[i];
+
+        ESPER_TRY(esper_ranks_are_alike(&self->base.ranks, esper_dataset_hash(entry->data), &alike));
+        if (!alike)
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "tasks: %s: ranks have different data (task %d of %d): give all of them the same files",
+                              entry->task->name, i + 1, self->curriculum.n);
+    }
+    return ESPER_OK;
+}
+
 static esper_status open_parts(learn *self)
 {
     const esper_config *config = &self->base.config;
@@ -104,8 +121,10 @@ static esper_status open_parts(learn *self)
     if (status == ESPER_OK)
         status = identify(self);
     ESPER_TRY(run_base_settle(&self->base, status));
-    if (esper_ranks_are_many(&self->base.ranks)) /* can they work together? */
+    if (esper_ranks_are_many(&self->base.ranks)) { /* can they work together? */
         ESPER_TRY(esper_pact_check(self->base.engine, true, self->base.ranks.comm));
+        ESPER_TRY(check_lists(self));
+    }
     learner.backend = self->base.engine->backend;
     learner.n_steps = self->curriculum.most_epochs;
     ESPER_TRY(esper_learner_open(&learner, &self->learner));
@@ -726,6 +745,12 @@ static esper_status run_all(learn *self)
     learn_open_records(self);
     if (self->base.writes && esper_growth_foresee(&self->base.config, text)[0] != '\0')
         esper_log_warn(self->desc->log, "%s", text); /* before there is a view to write into */
+    for (int i = 0; self->base.writes && self->curriculum.n > 1 && i < self->curriculum.n; i++) {
+        char told[2 * ESPER_CONFIG_TEXT_CHARS];
+
+        esper_curriculum_tell(&self->curriculum.entry[i], told, sizeof(told));
+        esper_log_debug(self->desc->log, "task %d of %d: %s", i + 1, self->curriculum.n, told);
+    }
     view = view_of(self, 0.0);
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);

@@ -110,12 +110,12 @@ expect_words out "--resume" "--config" "--no-flip" "[default 128; a whole number
 esper info
 expect_code 0
 expect_words out "backends" "cpu" "ref" "null" "kernels of the cpu backend here:" "tasks" "fashion" "chars" \
-    "TOPIC is backends, ops, tasks, blueprints, hosts, features, rewards, config, net, plan or data"
+    "TOPIC is backends, ops, tasks, lists, blueprints, hosts, features, rewards, config, net, plan or data"
 expect_no_word out "configuration in force"
 expect_no_word out "conv2d"
 esper info --help
 topics=$(sed -n 's/^  \([a-z]*\)  .*/\1/p; s/^  \([a-z]*\) \[TASK\].*/\1/p' <<<"$out")
-expect_equal "topics" "$(echo $topics)" "backends ops tasks blueprints hosts features rewards config net plan"
+expect_equal "topics" "$(echo $topics)" "backends ops tasks lists blueprints hosts features rewards config net plan"
 for topic in $topics; do
     case $topic in
     config | net | plan) esper info "$topic" synth ;;

@@ -24,7 +24,7 @@ expect_words out "4 environments on 1 thread of each of 2 ranks"
 expect_equal "lines of rounds" "$(grep -cE '^ +[1-3]/3 ' out.txt)" 3
 
 # Episodes of several tasks, of different lengths: every rank knows which.
-tasks="synth blocks=3 channels=2 batch=8 epochs=2, synth_table batch=8 epochs=4 drawn=2"
+tasks="synth blocks=3 channels=2 batch=8 epochs=2, synth_table batch=8 epochs=4 drawn=2, synth_table batch=8 epochs=4 drawn=3 draws=all"
 for n in 1 2; do
     on_ranks $n "${learn[@]}" --tasks "$tasks" --curriculum ladder --run-dir tasks-$n
     expect_code 0
@@ -61,6 +61,17 @@ bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" "${learn[@]}" --threads 1 --pp
 code=$? out=$(cat out.txt) err=$(cat err.txt)
 expect_code 2
 expect_words err "ppo_lr = '0.1' on rank 0 and '0.2' on rank 1"
+mkdir -p elsewhere # a table of the same name is another one
+for at in . elsewhere; do
+    awk -v at=$at 'BEGIN { print "a,kind"; for (i = 0; i < 200; i++) printf "%d,%s\n", i * i % 17, i % 3 < (at == "." ? 1 : 2) ? "x" : "y" }' >$at/rows.csv
+done
+listed=("${learn[@]}" --threads 1 --tasks "synth channels=3, table data=rows.csv target=kind batch=8" --cache kept --run-dir two)
+last="mpirun -n 1 esper ${listed[*]} : -n 1 -wdir elsewhere esper ${listed[*]}"
+bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" "${listed[@]}" : -n 1 -wdir "$PWD/elsewhere" "$ESPER" "${listed[@]}" \
+    >out.txt 2>err.txt </dev/null
+code=$? out=$(cat out.txt) err=$(cat err.txt)
+expect_code 2
+expect_words err "tasks: table: ranks have different data (task 3 of 3): give all of them the same files"
 last="mpirun -n 1 esper learn --resume ranks-1 : -n 1 esper learn --resume half-1"
 bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" learn --resume ranks-1 --rounds 9 --progress none --run-dir two \
     : -n 1 "$ESPER" learn --resume half-1 --rounds 9 --progress none --run-dir two >out.txt 2>err.txt </dev/null
