@@ -63,10 +63,11 @@ part_wide() {
     learn_one wide 1 "$threads" $((${ROUNDS:-100} / 2)) $((${ENVS:-16} * 2))
 }
 
-# Hosts that are drawn, of two kinds, of images and of a table: episodes of the latter cost next to nothing.
+# Hosts, data and budgets that are drawn, of two kinds, of images and of a table: episodes of the latter cost next to
+# nothing.
 part_ship() {
     learn_one ship 1 "$threads" "${SHIP_ROUNDS:-100}" "${SHIP_ENVS:-32}" \
-        --tasks "${TASKS:-fashion_fast kernel=3, fashion_fast drawn=4, synth_table, synth_table drawn=3}"
+        --tasks "${TASKS:-fast}"
 }
 
 policies() {

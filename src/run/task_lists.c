@@ -11,8 +11,8 @@
 
 enum { MOST_FILE = 1 << 16 };
 
-/* `fast` is what the policy that ships with the program learned on: episodes of a second or two, those of a table cost next to
- * nothing. The first entry of a kind is a host as people have it; the others are by chance, and no two alike. */
+/* `fast` is for a policy that is to ship (dev/gpu/learn.sh): episodes of a second or two, and those of a table cost next to nothing. The
+ * first entry of a kind is a host as people have it; the others are by chance, and no two alike. */
 static const esper_tasks_named lists[] = {
     {"fast", "small images and tables: Fashion-MNIST and a synthetic table, episodes of a second or two",
      "fashion_fast kernel=3, fashion_fast drawn=4 draws=all, synth_table, synth_table drawn=3 draws=all"},

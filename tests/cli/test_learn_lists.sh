@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ctest: timeout=240 cost=8 labels=noasan
-# esper learn on lists of tasks, from the outside: a list in a file, folders and tables of one's own with hosts and data drawn, stopped
-# and gone on with to the same bytes, and the policy that was learned grows a network on the folder. Lists that have a name.
+# esper learn on lists of tasks, from the outside: a list in a file, a folder, a table and a text of one's own with hosts and data drawn, stopped
+# and gone on with to the same bytes, and the policy that was learned grows networks on them. Lists that have a name.
 . "$SOURCE_DIR/tests/cli/common.sh"
 
 if ! command -v python3 >/dev/null; then
@@ -49,6 +49,8 @@ with open("rows.csv", "w") as file:
     for i in range(300):
         a, b, c = (random.gauss(0, 1) for _ in range(3))
         file.write("%.3f,%s,%.3f,%.3f\n" % (a, ("red", "green", "blue")[(a > b) + (b > c)], b, c))
+with open("story.txt", "w") as file:
+    file.write("".join(random.choice(("the cat ", "sat. ", "a dog ", "ran. ")) for _ in range(600)))
 EOP
 python3 make.py || exit 1
 cat >mine.txt <<'EOT'
@@ -57,6 +59,7 @@ photos batch=8 drawn=2                # a folder, with hosts by chance
 images data=photos batch=8 drawn=2 draws=all
 rows.csv target=kind batch=8 drawn=1  # a table, by its path
 table data=rows.csv target=kind batch=8 drawn=2 draws=data+budget
+story.txt context=8 batch=8 drawn=1
 EOT
 learn=(learn synth "${tiny[@]}" --cache kept --progress plain)
 esper "${learn[@]}" --rounds 2 --tasks @mine.txt --log-level debug --run-dir whole
@@ -66,13 +69,14 @@ if grep -q "this build has no libpng" err.txt; then
 fi
 expect_code 0
 expect_words out "    2/2    " "learned   2 rounds, 8 episodes"
-expect_words err "task 1 of 8: synth" "task 2 of 8: images batch=8 data=$PWD/photos host='" "task 4 of 8: images epochs=" \
-    "task 6 of 8: table batch=8 data=$PWD/rows.csv target=kind host='" "task 8 of 8: table epochs="
-expect_equal "hosts that are drawn" "$(grep -c "debug: task .* host='" err.txt)" 5
+expect_words err "task 1 of 9: synth" "task 2 of 9: images batch=8 data=$PWD/photos host='" "task 4 of 9: images epochs=" \
+    "task 6 of 9: table batch=8 data=$PWD/rows.csv target=kind host='" "task 8 of 9: table epochs=" \
+    "task 9 of 9: chars batch=8 data=$PWD/story.txt host='embed "
+expect_equal "hosts that are drawn" "$(grep -c "debug: task .* host='" err.txt)" 6
 expect_equal "data that is drawn; one drew the whole" "$(grep -cE 'debug: task .* (classes|train_limit|data_seed)=' err.txt)" 3
 expect_equal "a folder and a table, each decoded once" "$(ls kept/*.set | wc -l)" 2
 list="photos batch=8 drawn=2, images data=photos batch=8 drawn=2 draws=all, rows.csv target=kind batch=8 drawn=1, table data=rows.csv \
-target=kind batch=8 drawn=2 draws=data+budget"
+target=kind batch=8 drawn=2 draws=data+budget, story.txt context=8 batch=8 drawn=1"
 expect_equal "what is recorded" "$(sed -n 's/^tasks = //p' whole/config.ini)" "$list"
 
 # A round, and the second from its file, without the list's own: the same bytes; by the list as it was typed, too.
@@ -105,17 +109,20 @@ rm photos/south/00.png
 cp photos/north/00.png photos/south/60.png
 rm photos/south/60.png
 
-# The policy grows networks on both.
+# The policy grows networks on all three.
 python3 - <<'EOP'
 import os, shutil
 shutil.rmtree("photos")
 os.remove("rows.csv")
+os.remove("story.txt")
 EOP
 python3 make.py || exit 1
-for data in photos "rows.csv --target kind"; do
-    esper grow $data --policy whole --threads 1 --epochs 4 --max-steps 4 --gate-epochs 1 --cache kept --progress none --run-dir "grown-${data%%.* *}"
+for data in "photos --cache kept" "rows.csv --target kind --cache kept" "story.txt --context 8"; do
+    dir=grown-${data%%[. ]*}
+    # shellcheck disable=SC2086 # flags are words
+    esper grow $data --policy whole --threads 1 --length epochs --epochs 4 --max-steps 4 --gate-epochs 1 --progress none --run-dir "$dir"
     expect_code 0
-    expect_equal "who decides on $data" "$(grep -c '"source":"policy"' "grown-${data%%.* *}/decisions.jsonl")" 4
+    expect_equal "who decides on $data" "$(grep -c '"source":"policy"' "$dir/decisions.jsonl")" 4
 done
 
 finish
