@@ -317,10 +317,11 @@ static void play_all(void *context, int item, esper_backend_stream *stream)
 
 /* ------------------------------------------------------------------------------------------------ the house */
 
-/* What there is one of: texts of blueprints are known to all of a process, before there are threads; and how products are made is the
- * backend's. */
+/* What there is one of: texts of blueprints are known to all of a process, so that runs would see each other's; and how products are
+ * made is the backend's. */
 static esper_status settle_lines(const compare_work *work)
 {
+    const esper_config *common = &work->desc->parts[0].compare->config;
     esper_config *config = esper_mem_alloc(sizeof(*config));
     esper_status status = config != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "a configuration");
 
@@ -329,15 +330,19 @@ static esper_status settle_lines(const compare_work *work)
             status = esper_compare_configure_line(work->desc->parts[p].compare, i, config);
             if (status == ESPER_OK && config->widen)
                 esper_blueprint_add_wide();
-            if (status == ESPER_OK)
-                status = esper_blueprint_texts_add(config->add_blueprints);
-            if (status == ESPER_OK && config->precision != work->desc->parts[0].compare->config.precision)
+            if (status == ESPER_OK && config->precision != common->precision)
                 status = ESPER_FAIL(ESPER_E_CONFIG,
                                     "%s: runs side by side on one backend have one precision: give it as a flag",
                                     work->desc->parts[p].compare->lines[i].name);
+            if (status == ESPER_OK && strcmp(config->add_blueprints, common->add_blueprints) != 0)
+                status = ESPER_FAIL(ESPER_E_CONFIG,
+                                    "%s: runs side by side in one process have the same blueprints: give "
+                                    "--add-blueprints as a flag, for all of them%s",
+                                    work->desc->parts[p].compare->lines[i].name,
+                                    common->backend == ESPER_CONFIG_BACKEND_CUDA ? "" : ", or leave out --together");
         }
     esper_mem_free(config);
-    return status;
+    return status == ESPER_OK ? esper_blueprint_texts_add(common->add_blueprints) : status;
 }
 
 static esper_status open_house(together *self, int seed)

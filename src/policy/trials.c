@@ -212,6 +212,14 @@ static double steps_of_last_round(const policy_trials *self, int n_rounds, doubl
     return fmin(funds / n_rounds / (self->forks[0].step_flops + cheapest * (self->n > 2 ? 2.0 : 1.0)), most);
 }
 
+static bool is_on_probation(const esper_policy_view *view)
+{
+    for (int s = 0; s < view->n_slots; s++)
+        if (view->slots[s].stage == ESPER_STAGE_HOLDING)
+            return true;
+    return false;
+}
+
 /* Lists the candidates of a trial that can tell something new, and what may go into it. All are, where the last round can be
  * long enough for those that have lost: twice as long as before, or, in a network that another seed has changed, half as long,
  * which is what half of what is left pays for. Else those that were never tried. No rounds: there are none, or nothing to pay
@@ -222,8 +230,8 @@ static esper_status plan_trial(policy_trials *self, const esper_policy_view *vie
     bool changed = n_kept != self->memory.n_kept;
     double left = self->settings.share * view->budget - self->memory.spent, least[2];
 
-    for (int s = 0; s < view->n_slots; s++) /* as long as others may be kept, or not, what has lost waits for that */
-        changed = changed && view->slots[s].stage != ESPER_STAGE_HOLDING;
+    changed =
+        changed && !is_on_probation(view); /* as long as others may be kept, or not, what has lost waits for that */
     least[0] = self->memory.n_steps * (changed ? 0.5 : 2.0);
     least[1] = 0.0;
     for (int i = 0; i < 2; i++) {
@@ -385,7 +393,8 @@ static esper_status try_seeds(policy_trials *self, const esper_policy_view *view
         self->memory.is_done = 0;
     } else
         give_up(self, plan.n_candidates, decision_out);
-    self->memory.n_kept = n_kept;
+    if (!is_on_probation(view)) /* else what has lost is still to be looked at in the network that was changed */
+        self->memory.n_kept = n_kept;
     return ESPER_OK;
 }
 
@@ -428,7 +437,7 @@ static esper_status decide(esper_policy *policy, const esper_policy_view *view, 
         n_kept += view->slots[s].stage == ESPER_STAGE_FOSSILIZED;
     if (!late && follow_up(self, view, decision_out))
         return ESPER_OK;
-    is_done = self->memory.is_done != 0 && n_kept == self->memory.n_kept;
+    is_done = self->memory.is_done != 0 && (n_kept == self->memory.n_kept || is_on_probation(view));
     if (!late && !is_done && view->share >= self->memory.next)
         return try_seeds(self, view, n_kept, decision_out);
     if (conclude(view, decision_out))

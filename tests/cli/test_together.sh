@@ -57,6 +57,11 @@ expect_code 1
 expect_equal "runs that came to something" "$(grep -c ' %, .*parameters, ' <<<"$out")" 2
 expect_words out "none:lr=1e30-2: broken off: the governor stopped the run: Inf in" "0 of 2"
 
+# ---- kinds of one line would be seen by all of a process
+esper "${tiny[@]}" --policies 'random,trials:add_blueprints=own=relu' --seeds 1 --epochs 6 --together --dir own
+expect_code 2
+expect_words err "trials:add_blueprints=own=relu: runs side by side" "--add-blueprints as a flag" "leave out --together"
+
 # ---- stopped, and gone on with
 long=("${tiny[@]}" --policies none,trials --seeds 2 --epochs 60 --together --threads 2)
 esper "${long[@]}" --dir whole

@@ -354,20 +354,22 @@ static void what_has_opened_is_tried(void **state)
 }
 
 /* Those that have lost are new in a network that has changed, where they can be tried for half as long as before. */
-static void in_another_network_others_are_tried_again(void **state)
+static void check_another_network(bool is_kept)
 {
     ground g = usual_ground();
     scene s;
     esper_policy *policy = keep_first(&g, &s, 500);
 
-    (void)state;
     s.view.n_slots = N_SLOTS + 1;
     esper_policy_slot_init(&s.slots[N_SLOTS], ESPER_TOPOLOGY_CNN, "r3c0");
     put_seed(&s, N_SLOTS, ESPER_STAGE_HOLDING, "conv_light"); /* of whom nobody knows yet whether it is kept */
     s.slots[2].closed = true;
     assert_int_equal(ask(policy, &s, 0.4).op, ESPER_SLOT_OP_WAIT);
     assert_int_equal(g.n_recorded, 0);
-    s.slots[N_SLOTS].stage = ESPER_STAGE_FOSSILIZED;
+    if (is_kept)
+        s.slots[N_SLOTS].stage = ESPER_STAGE_FOSSILIZED;
+    else
+        s.view.n_slots = N_SLOTS; /* it is gone, and what was kept before it has changed the network all the same */
     s.slots[2].closed = false;
     ask(policy, &s, 0.4);
     assert_int_equal(slots_tried(&g), 5);
@@ -377,6 +379,13 @@ static void in_another_network_others_are_tried_again(void **state)
         assert_int_equal(ask(policy, &s, share).op, ESPER_SLOT_OP_WAIT); /* in the same one they are not */
     assert_int_equal(g.n_recorded, 0);
     esper_policy_close(policy);
+}
+
+static void in_another_network_others_are_tried_again(void **state)
+{
+    (void)state;
+    check_another_network(true);
+    check_another_network(false);
 }
 
 /* A slot opens behind every seed that is kept: each trial takes half of what is left, so that there are some. */
