@@ -323,6 +323,12 @@ hash=$(grep -ohE 'learned [0-9a-f]{16}' by-shipped/events.jsonl | head -n 1 | cu
 esper info backends
 expect_words out "ships with it (--policy learned)" "share/esper/policy.safetensors, hash ${hash:-that is told nowhere}"
 ESPER=$built
+# The one that lies in this tree is one that this program takes, and the documentation tells its hash.
+esper "${grow[@]}" --policy "$SOURCE_DIR/share/esper/policy.safetensors" --run-dir by-tree
+expect_code 0
+hash=$(grep -ohE 'learned [0-9a-f]{16}' by-tree/events.jsonl | head -n 1 | cut -d ' ' -f 2)
+n_checks=$((n_checks + 1))
+grep -q "${hash:-no hash}" "$SOURCE_DIR/docs/learning.md" || bad "docs/learning.md does not tell the hash of the policy that ships, $hash"
 esper compare synth --policies learn-synth --seeds 1 --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 \
     --dir by-name
 expect_code 0
