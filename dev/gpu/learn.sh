@@ -3,7 +3,7 @@
 # policy is worth on seeds, hosts and data that it has not met. Every part has a time limit; what counts is printed, logs are in a file.
 #   usage: dev/gpu/learn.sh [PART...]       from the repository's root there; learn, compare and unseen, unless some are named
 #     learn     esper learn TASK, ROUNDS rounds of ENVS environments, timed; SEEDS of them (1), those after the first side by side
-#     wide      the same number of episodes in half the rounds of twice the environments: threads wait less for the longest
+#     wide      the same number of episodes in a quarter of the rounds of four times the environments: threads wait less for the longest
 #     ship      a policy of many tasks (TASKS): SHIP_ROUNDS rounds (100) of SHIP_ENVS environments (32), for share/esper
 #     compare   the policies beside none, heuristic and trials on HELD_OUT seeds (100) of TASK: returns, and returns for a TFLOP
 #     unseen    the policy of `ship`, or else the first, with half the FLOPs, beside trials with all: on `fashion`, a folder of images and a table
@@ -60,7 +60,7 @@ part_learn() {
 }
 
 part_wide() {
-    learn_one wide 1 "$threads" $((${ROUNDS:-100} / 2)) $((${ENVS:-16} * 2))
+    learn_one wide 1 "$threads" $((${ROUNDS:-100} / 4)) $((${ENVS:-16} * 4))
 }
 
 # Hosts, data and budgets that are drawn, of two kinds, of images and of a table: episodes of the latter cost next to
@@ -123,15 +123,16 @@ with open(os.path.join(work, "means.csv"), "w") as file:  # means of 16 patches
 PYTHON
 }
 
-# unseen NAME WHAT FLAGS...: none and trials with the FLOPs of EPOCHS epochs of the host, none and the policy with half of them.
+# unseen NAME WHAT FLAGS...: none and trials with the FLOPs of EPOCHS epochs of so many STEPS of the host, none and the policy with epochs of half
+# as many: it decides as often as where it has learned.
 unseen() {
     local name=$1 policy
     policy=$(policies | head -n 1)
     [ -n "${POLICY:-}" ] || [ ! -f "$work/learn-ship/policy.safetensors" ] || policy=$work/learn-ship/policy.safetensors
     shift
-    tell "${UNSEEN_LIMIT:-100}" "$name" "$esper" compare "$@" --epochs "${EPOCHS:-8}" --policies none,trials --seeds "${UNSEEN_SEEDS:-8}" \
+    tell "${UNSEEN_LIMIT:-100}" "$name" "$esper" compare "$@" --epochs "${EPOCHS:-24}" --max-steps "${STEPS:-32}" --policies none,trials --seeds "${UNSEEN_SEEDS:-8}" \
         --first-seed 2001 --threads "$threads" --jobs "${JOBS:-$threads}" --dir "$work/$name-all" --json
-    tell "${UNSEEN_LIMIT:-100}" "$name-half" "$esper" compare "$@" --epochs "$((${EPOCHS:-8} / 2))" --policies "none,$policy" \
+    tell "${UNSEEN_LIMIT:-100}" "$name-half" "$esper" compare "$@" --epochs "${EPOCHS:-24}" --max-steps "$((${STEPS:-32} / 2))" --policies "none,$policy" \
         --seeds "${UNSEEN_SEEDS:-8}" --first-seed 2001 --threads "$threads" --jobs "${JOBS:-$threads}" --dir "$work/$name-half" --json ||
         tail -n 2 "$work/logs/$name-half.log"
     python3 - "$name" "$work/logs/$name.log" "$work/logs/$name-half.log" <<'PYTHON'
@@ -167,7 +168,7 @@ PYTHON
 
 part_unseen() {
     make_data || return
-    unseen fashion fashion --max-steps "${STEPS:-100}" --data "$data"
+    unseen fashion fashion --data "$data"
     unseen photos "$work/photos"
     unseen table "$work/means.csv" --target kind
 }
