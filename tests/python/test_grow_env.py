@@ -45,7 +45,8 @@ class TestInterface(unittest.TestCase):
             self.assertEqual(env.single_action_space.shape, (8,))
             self.assertEqual(env.action_space.shape, (3, 8))
             self.assertEqual(env.heads[-1], "op")
-            self.assertEqual(env.ops, ("wait", "germinate", "set_alpha_target", "prune", "fossilize", "advance"))
+            self.assertEqual(env.ops, ("wait", "germinate", "set_alpha_target", "prune", "fossilize", "advance",
+                                   "try"))
             self.assertEqual(env.slots, ("r0c0", "r0c1", "r1c0", "r1c1"))
             self.assertEqual(len(env.feature_names), env.single_observation_space["features"].shape[0])
             self.assertEqual((env.feature_names[0], env.feature_names[41 + 71]), ("epoch", "r0c1.present"))
