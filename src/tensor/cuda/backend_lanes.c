@@ -377,7 +377,8 @@ esper_status cuda_lanes_scan(cuda_lanes_table *table, const void *scan_table, si
     cuda_kept *kept;
 
     ESPER_TRY(keep(table, scan_table, bytes, 0, &kept));
-    kept->scan = (cuda_scan){.at = kept->memory, .blocks = blocks};
+    if (kept->scan.at == NULL) /* a round that is being handed on may read it */
+        kept->scan = (cuda_scan){.at = kept->memory, .blocks = blocks};
     *scan_out = &kept->scan;
     return ESPER_OK;
 }
