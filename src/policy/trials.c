@@ -227,11 +227,10 @@ static bool is_on_probation(const esper_policy_view *view)
 static esper_status plan_trial(policy_trials *self, const esper_policy_view *view, int n_kept, trial_plan *plan)
 {
     const uint64_t choices[] = {UINT64_MAX, ~self->memory.tried};
-    bool changed = n_kept != self->memory.n_kept;
+    /* As long as others may be kept, or not, what has lost waits for that. */
+    bool changed = n_kept != self->memory.n_kept && !is_on_probation(view);
     double left = self->settings.share * view->budget - self->memory.spent, least[2];
 
-    changed =
-        changed && !is_on_probation(view); /* as long as others may be kept, or not, what has lost waits for that */
     least[0] = self->memory.n_steps * (changed ? 0.5 : 2.0);
     least[1] = 0.0;
     for (int i = 0; i < 2; i++) {

@@ -46,7 +46,7 @@ typedef struct esper_backend {
     atomic_llong                    n_waits;    /* how often a caller has waited for a stream */
     atomic_ullong                   n_programs; /* how often a network's programs have been bound: their ids */
     esper_precision                 precision;
-    bool has_cores; /* tensor cores: lanes are told */
+    bool                            has_cores; /* tensor cores: lanes are told */
 } esper_backend;
 
 /* A stream object begins with this; the rest is the backend's own. Where a stream is asked for, NULL is the one that every

@@ -30,7 +30,7 @@ enum { CUDA_STAGE_BYTES = 1 << 17, CUDA_PAGES = 4, CUDA_ROUNDS = 64 };
 typedef struct cuda_stage {
     struct cuda_stage *next;
     char              *memory; /* pinned */
-    char *twin;   /* as much of the device's, for what is brought there place by place; NULL: nothing was yet */
+    char              *twin;   /* as much of the device's, for what is brought there place by place; NULL: nothing was yet */
     size_t             bytes, used;
 } cuda_stage;
 
@@ -55,7 +55,7 @@ typedef struct cuda_entry {
     const struct cuda_program *program;
     cuda_move       move;
     const struct cuda_scan    *scan;
-    const void *batch; /* CUDA_GATHER: a cuda_gather_table, staged and on the device */
+    const void                *batch; /* CUDA_GATHER: a cuda_gather_table, staged and on the device */
 } cuda_entry;
 
 /* What has been copied out, and waits for the host to take it where it is wanted. */
